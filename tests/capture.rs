@@ -260,7 +260,7 @@ fn impossible_captures_are_refused() {
     let file = lab.file("out.pcapng");
     for (words, expected) in [
         (&["--port", "wure"][..], "no port `wure`; there are: wire"),
-        (&["--lane", "3"], "no lane 3; there are 1"),
+        (&["--lane", "3"], "no lane 3; the number of lanes is 1"),
         (&["udp", "prt", "5"], "the filter `udp prt 5`: "),
         (&["inbound"], "the filter: instruction 0 uses an extension of Linux"),
         (&["--buffer", "3"], "1, 2, 4, 8"),

@@ -167,16 +167,16 @@ impl RuleSet {
 
     /// Inserts a rule by priority.
     pub(crate) fn insert(&mut self, rule: Rule) -> Result<(), String> {
-        let place = self.rules().partition_point(|other| other.priority < rule.priority);
-        if self.rules().get(place).is_some_and(|other| other.priority == rule.priority) {
+        let index = self.rules().partition_point(|other| other.priority < rule.priority);
+        if self.rules().get(index).is_some_and(|other| other.priority == rule.priority) {
             return Err(format!("priority {} is there twice; each has one rule", rule.priority));
         }
         let count = self.rules().len();
         if count == RULES {
             return Err(format!("there are more than {RULES} rules; join some"));
         }
-        self.rules.copy_within(place..count, place + 1);
-        self.rules[place] = rule;
+        self.rules.copy_within(index..count, index + 1);
+        self.rules[index] = rule;
         self.count += 1;
         Ok(())
     }

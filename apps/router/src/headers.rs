@@ -90,7 +90,7 @@ fn ipv4(packet: &[u8]) -> Result<Headers<Ipv4Addr>, Outcome> {
     } else {
         Outcome::Forwarded
     };
-    // Of one packet all fragments go the same way, so those that could show ports do not.
+    // All fragments of a packet take the same path, so even the first one shows no ports.
     let (ports, shows_ports) = match ip.fragment_offset() == 0 && !ip.more_fragments() {
         true => ports(ip.protocol, packet, behind, length),
         false => ([0; 2], false),

@@ -27,11 +27,11 @@ fn main() -> ExitCode {
         let hash = FlowHash::random();
         return fastlane::main(|lane| router(lane, hash));
     }
-    let said = match Tool::parse() {
+    let result = match Tool::parse() {
         Tool::Acl(command) => command.run(),
         Tool::Counters(arguments) => arguments.run(),
     };
-    match said {
+    match result {
         Ok(text) => {
             // That nobody reads it is no failure.
             let _ = std::io::stdout().write_all(text.as_bytes());

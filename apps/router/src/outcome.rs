@@ -123,8 +123,8 @@ mod tests {
         let names: BTreeSet<&str> = all.iter().map(|(_, name)| name.as_str()).collect();
         assert_eq!((numbers.len(), names.len()), (all.len(), all.len()));
         assert!(numbers.iter().all(|number| (*number as usize) < CAUSES));
-        for (place, cause) in Outcome::OWN.into_iter().enumerate() {
-            assert_eq!(cause as usize, place);
+        for (index, outcome) in Outcome::OWN.into_iter().enumerate() {
+            assert_eq!(outcome as usize, index);
         }
     }
 }

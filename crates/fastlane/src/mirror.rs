@@ -119,8 +119,9 @@ impl MirrorService {
         let readers = Arc::new(Readers::none());
         let follower =
             Follower::open(settings, &[], &readers).map_err(|error| failed(error.to_string()))?;
-        let netconf = Netconf::open()
-            .map_err(|error| failed(format!("what Linux forwards cannot be read ({error})")))?;
+        let netconf = Netconf::open().map_err(|error| {
+            failed(format!("the forwarding settings of Linux cannot be read ({error})"))
+        })?;
         let memories = follower.memories().clone();
         let ingress = Arc::new(IngressTable::new(plan.ports.len()));
         let counts = Mutex::default();
@@ -167,7 +168,7 @@ impl MirrorService {
 
 /// Returns the error of an application that needs a mirror without its configuration.
 pub(crate) fn not_configured() -> Error {
-    let what = "the application needs to know what Linux routes; write `\"mirror\": {}`";
+    let what = "the application needs the routes of Linux; write `\"mirror\": {}`";
     Error::Value { path: "mirror".to_owned(), what: what.to_owned(), meant: None }
 }
 

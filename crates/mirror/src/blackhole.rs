@@ -13,7 +13,7 @@ use fastlane_netlink::ask;
 /// if the table already has a route to the prefix; [`is_blackhole`] tells which kind.
 ///
 /// # Errors
-/// The kernel's answer: `EPERM` without `CAP_NET_ADMIN`.
+/// Returns the error that the kernel reports: `EPERM` without `CAP_NET_ADMIN`.
 pub fn add(address: IpAddr, length: u8, table: u32) -> io::Result<bool> {
     let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
     let kind = libc::RTN_BLACKHOLE;
@@ -29,13 +29,13 @@ pub fn add(address: IpAddr, length: u8, table: u32) -> io::Result<bool> {
 /// Returns true if packets that this host sends to `address` hit a blackhole route.
 ///
 /// # Errors
-/// What the kernel says besides that.
+/// Returns the error of the kernel if the lookup fails for another reason.
 pub fn is_blackhole(address: IpAddr) -> io::Result<bool> {
     let length = if address.is_ipv4() { 32 } else { 128 };
     match ask(request(libc::RTM_GETROUTE, 0, address, length, 0)) {
         Ok(_) => Ok(false),
         Err(error) => match Errno::from_io_error(&error) {
-            // What the lookup of a blackhole ends with (`fib_props` of the kernel).
+            // Error of a lookup that hits a blackhole (`fib_props` of the kernel).
             Some(Errno::INVAL) => Ok(true),
             Some(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS) => Ok(false),
             _ => Err(error),

@@ -18,9 +18,9 @@ pub enum FallbackReason {
     NoRoute = 5,
     /// The route is a `blackhole`: Linux drops silently.
     Blackhole = 6,
-    /// The route is `unreachable`: Linux answers "host unreachable".
+    /// The route is `unreachable`: Linux replies "host unreachable".
     Unreachable = 7,
-    /// The route is `prohibit`: Linux answers "communication prohibited".
+    /// The route is `prohibit`: Linux replies "communication prohibited".
     Prohibit = 8,
     /// The route is `throw`: the lookup continues with the next rule.
     Throw = 9,

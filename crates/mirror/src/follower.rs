@@ -36,7 +36,7 @@ const RETRY_SOON: Duration = Duration::from_millis(5);
 const EVENT_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum number of dumped batches that wait to be applied.
 const DUMP_BATCHES: usize = 16;
-/// Maximum number of events kept during a resync. With more, another resync follows.
+/// Maximum number of events stored during a resync. With more, another resync follows.
 const BACKLOG: usize = 1 << 18;
 
 /// Statistics of a follower.
@@ -101,7 +101,7 @@ impl Follower {
     /// thread. `ports` maps interface indexes to ports; `readers` are the lanes that will read.
     ///
     /// # Errors
-    /// When the kernel refuses a socket, a dump or memory.
+    /// Returns an error if the kernel refuses a socket, a dump or memory.
     pub fn open(
         settings: MirrorSettings,
         ports: &[(u32, PortId)],
@@ -180,7 +180,7 @@ impl Follower {
     /// Follows events until `stop` is readable.
     ///
     /// # Errors
-    /// As [`step`](Self::step).
+    /// Returns the errors of [`step`](Self::step) and of waiting.
     pub fn run(&mut self, stop: impl AsFd) -> Result<(), Error> {
         while !self.wait(stop.as_fd())? {
             self.step()?;
@@ -191,7 +191,7 @@ impl Follower {
     /// Waits for work. Returns true if `stop` is readable.
     ///
     /// # Errors
-    /// When the kernel refuses to wait.
+    /// Returns an error if poll(2) fails.
     pub fn wait(&self, stop: BorrowedFd<'_>) -> Result<bool, Error> {
         let timeout = self.timeout().map(|time| Timespec {
             tv_sec: time.as_secs() as i64,
@@ -228,7 +228,7 @@ impl Follower {
     /// events.
     ///
     /// # Errors
-    /// When the kernel refuses what it has granted before. The tables stay as they are.
+    /// Returns an error if the kernel refuses a dump or memory. The tables stay as they are.
     pub fn step(&mut self) -> Result<(), Error> {
         for _ in 0..BATCHES_PER_STEP {
             self.events_drained = self.apply_events(None)?;
@@ -255,8 +255,9 @@ impl Follower {
         self.resync_reason.get_or_insert(reason);
     }
 
-    /// Applies up to one batch of events and appends them to `kept`. Returns true if none are left.
-    fn apply_events(&mut self, mut kept: Option<&mut Backlog>) -> Result<bool, Error> {
+    /// Applies up to one batch of events and appends them to `backlog`. Returns true if none are
+    /// left.
+    fn apply_events(&mut self, mut backlog: Option<&mut Backlog>) -> Result<bool, Error> {
         let mut changes = Changes::default();
         let mut empty = false;
         for _ in 0..EVENT_BATCH {
@@ -280,8 +281,8 @@ impl Follower {
                     continue;
                 };
                 self.statistics.events += 1;
-                if let Some(kept) = kept.as_deref_mut() {
-                    kept.add(&message);
+                if let Some(backlog) = backlog.as_deref_mut() {
+                    backlog.add(&message);
                 }
                 self.state.apply(message, &mut changes);
             }
@@ -331,8 +332,8 @@ impl Follower {
         let mut fresh = Model::new(&self.settings.tables);
         let mut backlog = Backlog::default();
         self.dump(&mut fresh, &mut backlog)?;
-        // What came before the dumps came to it is in them, too: to hear it again does no harm, but
-        // what it takes away may be gone already.
+        // Events from before the dumps are contained in them. Applying an event again does no harm,
+        // but the object that it removes may be missing already.
         while !self.apply_events(Some(&mut backlog))? && !backlog.is_full() {}
         if backlog.is_full() {
             self.request_resync(ResyncReason::Overrun);

@@ -21,7 +21,7 @@ pub fn netlink(data: &[u8]) {
 /// Checks that lookups agree with the model. Returns the number of lookups that forwarded.
 ///
 /// # Panics
-/// When it is not, or there is no memory.
+/// Panics if a lookup disagrees with the model, or if there is no memory.
 pub fn tables(data: &[u8], guard: &Guard) -> usize {
     let settings = MirrorSettings {
         tables: vec![MAIN],
@@ -58,11 +58,11 @@ pub fn tables(data: &[u8], guard: &Guard) -> usize {
 
 /// Returns true if a lookup forwards packets to `address`; checks the result against the model.
 fn compare(state: &Model, mirror: &Mirror, guard: &Guard, address: IpAddr) -> bool {
-    let answer = match address {
+    let lookup = match address {
         IpAddr::V4(address) => mirror.route4(guard, address, 0),
         IpAddr::V6(address) => mirror.route6(guard, address, 0),
     };
-    let RouteLookup::Forward(next) = answer else { return false };
+    let RouteLookup::Forward(next) = lookup else { return false };
     assert!(state.is_usable(next.link), "{address} leaves by an interface that is down");
     let all = [LOCAL, MAIN].into_iter().flat_map(|table| {
         let covers = |prefix: &&super::Prefix| prefix.covers(&super::Prefix::host(address));
@@ -74,11 +74,11 @@ fn compare(state: &Model, mirror: &Mirror, guard: &Guard, address: IpAddr) -> bo
     });
     let targets: Vec<(u32, Target)> = all.collect();
     assert!(targets.iter().all(|(table, _)| *table == MAIN), "{address} is Linux's: {targets:?}");
-    let ways = targets.iter().any(|(_, target)| match target {
+    let has_hop = targets.iter().any(|(_, target)| match target {
         Target::NextHops { hops, .. } => hops.iter().any(|hop| hop.link == next.link && !hop.dead),
         Target::Fallback(_) => false,
     });
-    assert!(ways, "{address}: {next:?}, but {targets:?}");
+    assert!(has_hop, "{address}: {next:?}, but {targets:?}");
     assert!(!state.has_policy(address.is_ipv6()), "{address} in spite of rules");
     true
 }
@@ -91,7 +91,7 @@ fn model(data: &[u8]) -> Model {
             for destination in state.destinations(table, ipv6) {
                 let target = state.target(table, destination).expect("a route has a target");
                 if let Target::NextHops { hops, .. } = target {
-                    assert!(!hops.is_empty(), "a route without a way");
+                    assert!(!hops.is_empty(), "a route without a next hop");
                 }
                 assert!(state.covered(table, destination).any(|inside| inside == *destination));
             }
@@ -108,8 +108,8 @@ fn apply(data: &[u8], state: &mut Model) -> Changes {
     for message in Messages::new(data) {
         match message {
             Ok((_, Message::Done(_) | Message::Ack(_))) | Err(_) => {}
-            Ok((_, Message::Netconf(said) | Message::NetconfRemoved(said))) => {
-                assert!(said.reverse_path.is_none_or(|mode| mode <= 2), "{said:?}");
+            Ok((_, Message::Netconf(netconf) | Message::NetconfRemoved(netconf))) => {
+                assert!(netconf.reverse_path.is_none_or(|mode| mode <= 2), "{netconf:?}");
             }
             Ok((_, message)) => state.apply(message, &mut changes),
         }

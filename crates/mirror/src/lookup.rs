@@ -75,7 +75,8 @@ impl Mirror {
     /// Attaches to the tables of a mirror.
     ///
     /// # Errors
-    /// When a memory holds something else, or what another version has made.
+    /// Returns an error if a memory does not hold the table that its name says, or one of another
+    /// version.
     pub fn attach(memories: &Memories) -> Result<Self, TableError> {
         let routes = memories.routes.iter().map(|[v4, v6]| {
             Ok(PrefixReaders { v4: Lpm4Reader::attach(v4)?, v6: Lpm6Reader::attach(v6)? })
@@ -212,7 +213,7 @@ impl Mirror {
     ) -> Result<&PrefixReaders, FallbackReason> {
         let routes = self.routes.get(table.0).ok_or(FallbackReason::NoTable)?;
         let status = self.status.get(guard, table.0).ok_or(FallbackReason::Incomplete)?;
-        match status.ask[usize::from(ipv6)] {
+        match status.fallback[usize::from(ipv6)] {
             0 => Ok(routes),
             reason => Err(FallbackReason::from_number(reason)),
         }

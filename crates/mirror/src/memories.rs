@@ -33,7 +33,7 @@ impl Memories {
     /// Creates empty tables.
     ///
     /// # Errors
-    /// When there can be none of these sizes, or the kernel refuses the memory.
+    /// Returns an error if a size is not possible, or if the kernel refuses the memory.
     pub(super) fn create(settings: &MirrorSettings) -> Result<Self, TableError> {
         let name = |table: &str| format!("{}:{table}", settings.name);
         let make = |spec: Spec| spec.typed(VERSION).create();
@@ -72,9 +72,9 @@ impl Memories {
         ];
         let first =
             NAMES.iter().zip(first).map(|(name, memory)| ((*name).to_owned(), Arc::clone(memory)));
-        let routes = self.routes.iter().enumerate().flat_map(|(place, families)| {
+        let routes = self.routes.iter().enumerate().flat_map(|(index, families)| {
             let names = ["routes4", "routes6"].into_iter().zip(families);
-            names.map(move |(name, memory)| (format!("{name}-{place}"), Arc::clone(memory)))
+            names.map(move |(name, memory)| (format!("{name}-{index}"), Arc::clone(memory)))
         });
         first.chain(routes).collect()
     }
@@ -90,8 +90,8 @@ impl Memories {
         };
         let mut routes = Vec::new();
         while find(&format!("routes4-{}", routes.len())).is_some() {
-            let place = routes.len();
-            routes.push([get(&format!("routes4-{place}"))?, get(&format!("routes6-{place}"))?]);
+            let index = routes.len();
+            routes.push([get(&format!("routes4-{index}"))?, get(&format!("routes6-{index}"))?]);
         }
         Ok(Self {
             status: get("status")?,

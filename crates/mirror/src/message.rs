@@ -130,8 +130,8 @@ impl Header {
         i32::from(self.flags) & flag != 0
     }
 
-    /// Returns the position of a new route. In a dump the flags do not tell.
-    fn place(&self) -> Position {
+    /// Returns the position of a new route. In a dump the flags do not say it.
+    fn position(&self) -> Position {
         if self.has(libc::NLM_F_MULTI) || self.has(libc::NLM_F_APPEND) {
             Position::Last
         } else if self.has(libc::NLM_F_REPLACE) {
@@ -187,7 +187,7 @@ fn read(header: Header, body: &[u8]) -> Result<Message, Malformed> {
     let message = match (header.kind, i32::from(header.kind)) {
         (_, libc::NLMSG_DONE) => Message::Done(code(body).unwrap_or(0)),
         (_, libc::NLMSG_ERROR) => {
-            Message::Ack(code(body).ok_or(malformed("an answer of netlink"))?)
+            Message::Ack(code(body).ok_or(malformed("a netlink acknowledgement"))?)
         }
         (_, OVERRUN) => Message::Overrun,
         (libc::RTM_NEWLINK, _) => link::read(body)?.map_or(Message::Other, Message::Link),
@@ -205,8 +205,8 @@ fn read(header: Header, body: &[u8]) -> Result<Message, Malformed> {
             neighbour::read(body)?.map_or(Message::Other, Message::NeighbourRemoved)
         }
         (libc::RTM_NEWROUTE, _) => {
-            let place = header.place();
-            route::read(body)?.map_or(Message::Other, |route| Message::Route(route, place))
+            let position = header.position();
+            route::read(body)?.map_or(Message::Other, |route| Message::Route(route, position))
         }
         (libc::RTM_DELROUTE, _) => route::read(body)?.map_or(Message::Other, Message::RouteRemoved),
         (NEW_NEXT_HOP, _) => Message::NextHop(nexthop::read(body)?),

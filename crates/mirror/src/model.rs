@@ -117,7 +117,7 @@ impl Model {
                     changes.neighbours.insert(key);
                 }
             }
-            Message::Route(route, place) => self.route_is(route, place, changes),
+            Message::Route(route, position) => self.route_is(route, position, changes),
             Message::RouteRemoved(route) => self.route_gone(&route, changes),
             Message::NextHop(next_hop) => self.next_hop_is(next_hop, changes),
             Message::NextHopRemoved(id) => {
@@ -175,13 +175,13 @@ impl Model {
         changes.inconsistency = Some(Inconsistency::SilentChange);
     }
 
-    fn route_is(&mut self, route: Route, place: Position, changes: &mut Changes) {
+    fn route_is(&mut self, route: Route, position: Position, changes: &mut Changes) {
         let Some(table) = self.tables.get_mut(&route.table) else { return };
         let (key, next_hop) = ((route.table, route.destination), route.next_hop);
         if next_hop != 0 {
             self.users.entry(next_hop).or_default().insert(key);
         }
-        if !table.insert(route, place) {
+        if !table.insert(route, position) {
             changes.inconsistency = Some(Inconsistency::UnknownRoute);
         }
         changes.routes.insert(key);

@@ -32,7 +32,7 @@ impl NetconfListener {
     /// Subscribes to events.
     ///
     /// # Errors
-    /// When the kernel refuses a socket.
+    /// Returns an error if the kernel refuses a socket.
     pub fn open() -> io::Result<Self> {
         let events = Socket::of_events(&NETCONF_GROUPS, EVENTS_BUFFER)?;
         Ok(Self { events, dumper: Dumper::new()? })
@@ -41,7 +41,7 @@ impl NetconfListener {
     /// Passes pending events to `take` without waiting.
     ///
     /// # Errors
-    /// When the kernel refuses to say.
+    /// Returns an error if the kernel refuses a dump, or if its reply cannot be read.
     pub fn hear(&mut self, mut take: impl FnMut(Message)) -> io::Result<NetconfEvents> {
         let mut heard = NetconfEvents::Nothing;
         loop {
@@ -73,7 +73,7 @@ impl NetconfListener {
     /// it. Returns false if interfaces changed during every attempt, so that some may be missing.
     ///
     /// # Errors
-    /// The kernel's answer, or that it could not be read.
+    /// Returns the error that the kernel reports, or that of reading its reply.
     pub fn read(&mut self, mut take: impl FnMut(Message)) -> io::Result<bool> {
         let mut whole = true;
         for family in [libc::AF_INET, libc::AF_INET6] {
@@ -124,16 +124,16 @@ mod tests {
         let mut listener = NetconfListener::open().unwrap();
         assert_eq!(forwarding(&mut listener), (NetconfEvents::Nothing, vec![]));
         write("ipv4/conf/lo/rp_filter", "2");
-        let said = Netconf { link: 1, ipv6: false, forwards: None, reverse_path: Some(2) };
-        assert_eq!(forwarding(&mut listener), (NetconfEvents::Events, vec![said]));
+        let netconf = Netconf { link: 1, ipv6: false, forwards: None, reverse_path: Some(2) };
+        assert_eq!(forwarding(&mut listener), (NetconfEvents::Events, vec![netconf]));
         let mut all = Vec::new();
         assert!(listener.read(|message| all.push(message)).unwrap());
         let of = |link, ipv6| {
-            let said = all.iter().filter_map(|message| match message {
-                Message::Netconf(said) => Some((said.link, said.ipv6)),
+            let netconf = all.iter().filter_map(|message| match message {
+                Message::Netconf(netconf) => Some((netconf.link, netconf.ipv6)),
                 _ => None,
             });
-            said.filter(|said| *said == (link, ipv6)).count()
+            netconf.filter(|netconf| *netconf == (link, ipv6)).count()
         };
         assert_eq!([of(1, false), of(Netconf::ALL, false)], [1, 1]);
         assert_eq!([of(1, true), of(Netconf::ALL, true)], [1, 1]);

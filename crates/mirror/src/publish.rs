@@ -137,9 +137,9 @@ impl Publisher {
         let neighbours = std::mem::take(&mut self.waiting.neighbours);
         self.full = self.lengths();
         self.write(state, &Changes { links, addresses, neighbours, ..Changes::default() });
-        for place in 0..self.tables.len() {
-            for destination in self.tables[place].take_waiting() {
-                if !self.write_route(place, destination, state) {
+        for index in 0..self.tables.len() {
+            for destination in self.tables[index].take_waiting() {
+                if !self.write_route(index, destination, state) {
                     break; // the others will not find room either
                 }
             }
@@ -204,7 +204,7 @@ impl Publisher {
             let port = self.ports.get(&index).copied();
             LinkRecord::new(link, state.is_usable(index), port)
         });
-        // What leaves by it comes first: it may be down.
+        // Next hops come first, because the interface may be down.
         let mut done = self.groups.link_changed(index, state, &self.ports);
         match record {
             Some(record) => done = done.and(put(&mut self.links, &index, &record)),
@@ -223,8 +223,8 @@ impl Publisher {
         let known = state.neighbours().get(&neighbour);
         let (key, record) =
             (NeighbourKey::new(link, address), known.and_then(NeighbourRecord::new));
-        let way = NextHopKey { link, gateway: Some(address) };
-        let mut done = self.groups.hops.changed(way, state, &self.ports);
+        let next_hop = NextHopKey { link, gateway: Some(address) };
+        let mut done = self.groups.hops.changed(next_hop, state, &self.ports);
         match record {
             Some(record) => {
                 let put = put(&mut self.neighbours, &key, &record);
@@ -260,8 +260,8 @@ impl Publisher {
     }
 
     fn write_routes(&mut self, state: &Model, changes: &Changes) {
-        for place in 0..self.tables.len() {
-            let table = self.tables[place].number;
+        for index in 0..self.tables.len() {
+            let table = self.tables[index].number;
             let mut dirty: BTreeSet<Prefix> = BTreeSet::new();
             for (of, destination) in &changes.routes {
                 if *of == LOCAL && !destination.is_host() {
@@ -272,14 +272,14 @@ impl Publisher {
                 }
             }
             for destination in dirty {
-                self.write_route(place, destination, state);
+                self.write_route(index, destination, state);
             }
         }
     }
 
     /// Writes one destination. Returns false if it did not fit.
-    fn write_route(&mut self, place: usize, destination: Prefix, state: &Model) -> bool {
-        let (groups, table) = (&mut self.groups, &mut self.tables[place]);
+    fn write_route(&mut self, index: usize, destination: Prefix, state: &Model) -> bool {
+        let (groups, table) = (&mut self.groups, &mut self.tables[index]);
         let target = state.target(table.number, &destination);
         let done = table.write(destination, target, groups, state, &self.ports);
         if let Err(error) = &done {
@@ -295,8 +295,8 @@ impl Publisher {
     }
 
     fn set_status(&mut self, state: &Model) {
-        for (place, table) in self.tables.iter().enumerate() {
-            let ask = [false, true].map(|ipv6| {
+        for (index, table) in self.tables.iter().enumerate() {
+            let fallback = [false, true].map(|ipv6| {
                 if !self.ready || table.lacks(ipv6) {
                     FallbackReason::Incomplete as u8
                 } else if table.number == MAIN && state.has_policy(ipv6) {
@@ -305,9 +305,9 @@ impl Publisher {
                     0
                 }
             });
-            let record = StatusRecord { table: table.number, ask, reserved: 0 };
-            if self.status.get(place) != Some(&record) && self.status.set(place, &record).is_err() {
-                self.status.clear(place); // which asks Linux, too
+            let record = StatusRecord { table: table.number, fallback, reserved: 0 };
+            if self.status.get(index) != Some(&record) && self.status.set(index, &record).is_err() {
+                self.status.clear(index); // an empty record makes the packets go to Linux, too
             }
         }
     }

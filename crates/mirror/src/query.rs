@@ -26,17 +26,17 @@ pub struct Via {
 /// namespace of the calling thread.
 ///
 /// # Errors
-/// What the kernel says: `ENETUNREACH` without a route, `EINVAL` for a blackhole.
+/// Returns the error of the kernel: `ENETUNREACH` without a route, `EINVAL` for a blackhole.
 pub fn route(address: IpAddr) -> io::Result<Via> {
     let length = if address.is_ipv4() { 32 } else { 128 };
-    let answers = ask(request(libc::RTM_GETROUTE, 0, address, length, 0))?;
-    let found = answers.first().and_then(|answer| {
-        let attributes = answer.get(ROUTE_HEADER..)?;
+    let replies = ask(request(libc::RTM_GETROUTE, 0, address, length, 0))?;
+    let found = replies.first().and_then(|reply| {
+        let attributes = reply.get(ROUTE_HEADER..)?;
         let gateway = attribute(attributes, libc::RTA_GATEWAY);
         let interface = attribute(attributes, libc::RTA_OIF).and_then(number)?;
         Some(Via { gateway: gateway.and_then(from_octets), interface })
     });
-    found.ok_or_else(|| io::Error::other("the kernel's answer names no interface"))
+    found.ok_or_else(|| io::Error::other("the kernel's reply names no interface"))
 }
 
 /// Returns the best route of one routing table for `address`, regardless of rules: longest prefix,
@@ -44,8 +44,8 @@ pub fn route(address: IpAddr) -> io::Result<Via> {
 /// for a million routes.
 ///
 /// # Errors
-/// What the kernel says. `ENETUNREACH` without a route; of routes to nowhere what a lookup would
-/// end with (`EINVAL`, `EHOSTUNREACH`, `EACCES`).
+/// Returns the error of the kernel: `ENETUNREACH` without a route, and for routes that discard
+/// packets the error of a lookup (`EINVAL`, `EHOSTUNREACH`, `EACCES`).
 pub fn route_in_table(table: u32, address: IpAddr) -> io::Result<Via> {
     let mut header = [0; ROUTE_HEADER];
     header[0] = family(address) as u8;

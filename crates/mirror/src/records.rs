@@ -218,21 +218,22 @@ pub struct GroupRecord {
 }
 
 impl GroupRecord {
-    pub(super) fn ask(reason: u8) -> Self {
+    /// Creates a group that sends its packets to Linux for this reason.
+    pub(super) fn fallback(reason: u8) -> Self {
         let (hops, ends) = ([0; GROUP_HOPS], [0; GROUP_HOPS]);
         Self { reason, count: 0, reserved: 0, mtu: 0, hops, ends }
     }
 
     /// Creates a group of hop ids and weights; hops beyond [`GROUP_HOPS`] are left out.
-    pub(super) fn of(mtu: u32, ways: &[(u32, u32)]) -> Self {
-        let ways = &ways[..ways.len().min(GROUP_HOPS)];
-        let mut group = Self { count: ways.len() as u8, mtu, ..Self::ask(0) };
-        let total: u64 = ways.iter().map(|(_, weight)| u64::from(*weight)).sum();
+    pub(super) fn of(mtu: u32, hops: &[(u32, u32)]) -> Self {
+        let hops = &hops[..hops.len().min(GROUP_HOPS)];
+        let mut group = Self { count: hops.len() as u8, mtu, ..Self::fallback(0) };
+        let total: u64 = hops.iter().map(|(_, weight)| u64::from(*weight)).sum();
         let mut so_far = 0;
-        for (place, (hop, weight)) in ways.iter().enumerate() {
+        for (index, (hop, weight)) in hops.iter().enumerate() {
             so_far += u64::from(*weight);
-            group.hops[place] = *hop;
-            group.ends[place] = ((so_far << 16) / total.max(1)).saturating_sub(1) as u16;
+            group.hops[index] = *hop;
+            group.ends[index] = ((so_far << 16) / total.max(1)).saturating_sub(1) as u16;
         }
         group
     }
@@ -245,8 +246,8 @@ impl GroupRecord {
         }
         let share = (flow_hash >> 16) as u16;
         let used = usize::from(self.count).min(GROUP_HOPS);
-        let place = self.ends[..used].iter().position(|end| share <= *end).unwrap_or(used - 1);
-        self.hops[place]
+        let index = self.ends[..used].iter().position(|end| share <= *end).unwrap_or(used - 1);
+        self.hops[index]
     }
 }
 
@@ -257,7 +258,7 @@ pub struct StatusRecord {
     /// Number of the routing table in Linux.
     pub(super) table: u32,
     /// Fallback reason for all IPv4 and all IPv6 packets, or 0.
-    pub(super) ask: [u8; 2],
+    pub(super) fallback: [u8; 2],
     pub(super) reserved: u16,
 }
 
@@ -281,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_group_that_says_nonsense_is_still_read() {
-        let group = GroupRecord { count: 200, ..GroupRecord::ask(0) };
+        let group = GroupRecord { count: 200, ..GroupRecord::fallback(0) };
         assert_eq!(group.pick(u32::MAX), 0);
     }
 }

@@ -70,9 +70,9 @@ impl Socket {
     }
 
     /// Sends a request and discards earlier acknowledgements.
-    pub(super) fn ask(&mut self, request: &[u8]) {
+    pub(super) fn request(&mut self, request: &[u8]) {
         self.pass_over();
-        // One that is not taken is made again when Linux next says that there is reason to.
+        // A request that is not taken is repeated at the next event that calls for it.
         let _ = rustix::net::send(&self.file, request, SendFlags::empty());
     }
 
@@ -165,7 +165,7 @@ impl Dumper {
     /// repeated dump repeats messages. Returns false if changes interrupted every attempt.
     ///
     /// # Errors
-    /// The kernel's answer, or that it could not be read.
+    /// Returns the error that the kernel reports, or that of reading its reply.
     pub(super) fn dump(
         &mut self,
         what: Dump,
@@ -187,7 +187,7 @@ impl Dumper {
     /// Starts a dump; the rest of an earlier one is discarded.
     ///
     /// # Errors
-    /// When the kernel does not take the request.
+    /// Returns an error if the kernel does not take the request.
     fn start(&mut self, what: Dump) -> io::Result<Running> {
         self.socket.pass_over();
         self.sequence = self.sequence.wrapping_add(1).max(1);
@@ -199,7 +199,7 @@ impl Dumper {
     /// Passes the next messages of a dump to `take`. A repeated dump repeats messages.
     ///
     /// # Errors
-    /// The kernel's answer, or that it could not be read.
+    /// Returns the error that the kernel reports, or that of reading its reply.
     fn next(&mut self, running: &mut Running, mut take: impl FnMut(Message)) -> io::Result<Dumped> {
         let Received::Messages(messages) = self.socket.receive()? else {
             return Err(Errno::NOBUFS.into());
@@ -207,7 +207,7 @@ impl Dumper {
         let mut end = None;
         for message in messages {
             match message {
-                // What answers something else: a dump that was given up.
+                // A reply to an abandoned dump.
                 Ok((header, _)) if header.sequence() != running.sequence => {}
                 Ok((header, message)) => {
                     running.whole &= !header.was_interrupted();
@@ -262,7 +262,7 @@ mod tests {
             return;
         }
         let mut dumper = Dumper::new().unwrap();
-        // What the kernel answers to so many would not fit into the receive buffer.
+        // The acknowledgements of so many do not fit into the receive buffer.
         for number in 0..3000_u32 {
             let request = probe(1, std::net::Ipv4Addr::from_bits(number).into());
             let sent = rustix::net::send(&dumper.socket.file, &request, SendFlags::empty());

@@ -127,8 +127,8 @@ fn conditions(rule: &mut Rule, mut words: &[&str]) -> Result<(), String> {
                 words = rest;
                 let to = addresses.ok_or("write `from` or `to` before `port`, as in `to any`")?;
                 let range = range(ports)?;
-                let place = if to { &mut rule.destination_ports } else { &mut rule.source_ports };
-                *place = range;
+                let ranges = if to { &mut rule.destination_ports } else { &mut rule.source_ports };
+                *ranges = range;
             }
             word => protocol(rule, word)?,
         }

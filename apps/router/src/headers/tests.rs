@@ -100,8 +100,8 @@ fn ipv4_that_linux_must_see_is_named() {
         (|ip| ip[12] = 223, Outcome::Forwarded),
         (|ip| ip[6] = 0x40, Outcome::Forwarded), // do not fragment
     ];
-    for (place, (change, expected)) in cases.into_iter().enumerate() {
-        assert_eq!(fallback(&four(change)), expected, "case {place}");
+    for (index, (change, expected)) in cases.into_iter().enumerate() {
+        assert_eq!(fallback(&four(change)), expected, "case {index}");
     }
     let mut frame = four(|_| {});
     frame[24] ^= 1;
@@ -126,8 +126,8 @@ fn ipv6_that_linux_must_see_is_named() {
         (|ip| ip[8..16].fill(0), Outcome::Source), // ::1
         (|ip| ip[8] = 0, Outcome::Forwarded),
     ];
-    for (place, (change, expected)) in cases.into_iter().enumerate() {
-        assert_eq!(fallback(&six(change)), expected, "case {place}");
+    for (index, (change, expected)) in cases.into_iter().enumerate() {
+        assert_eq!(fallback(&six(change)), expected, "case {index}");
     }
     let mapped = six(|ip| {
         ip[8..24].fill(0);

@@ -48,11 +48,12 @@ impl Captures {
         request: &[u8],
         process: i32,
     ) -> Result<(Vec<u8>, OwnedFd), String> {
-        let request: Request = serde_json::from_slice(request)
-            .map_err(|error| format!("the request cannot be read ({error}); use one release"))?;
+        let request: Request = serde_json::from_slice(request).map_err(|error| {
+            format!("the request cannot be read ({error}); install both programs from one release")
+        })?;
         self.sweep();
         if let Some(Running { process, .. }) = self.running {
-            return Err(format!("captured already by process {process}; end that one first"));
+            return Err(format!("captured already by process {process}; stop that capture first"));
         }
         if self.retired.len() >= MOST_RETIRED {
             return Err("the lanes still hold earlier captures; try again in a second".to_owned());
@@ -60,7 +61,7 @@ impl Captures {
         let lanes = self.lanes(&request)?;
         let selection = self.selection(&request)?;
         let no_memory =
-            |error: io::Error| format!("no memory for the rings ({error}); ask for smaller ones");
+            |error: io::Error| format!("no memory for the rings ({error}); use smaller rings");
         let bytes = ring_bytes(&request, lanes.len())?;
         let memory = SharedMemory::create("fastlane-capture", bytes).map_err(no_memory)?;
         let memory = Arc::new(memory);
@@ -113,17 +114,19 @@ impl Captures {
         lanes.dedup();
         match lanes.last() {
             None => Ok((0..count).collect()),
-            Some(last) if *last >= count => Err(format!("no lane {last}; there are {count}")),
+            Some(last) if *last >= count => {
+                Err(format!("no lane {last}; the number of lanes is {count}"))
+            }
             Some(_) => Ok(lanes),
         }
     }
 
     fn selection(&self, request: &Request) -> Result<Selection, String> {
         if let Some(port) = request.ports.iter().find(|port| usize::from(**port) >= self.ports) {
-            return Err(format!("no port {port}; there are {}", self.ports));
+            return Err(format!("no port {port}; the number of ports is {}", self.ports));
         }
         if !request.arriving && !request.leaving {
-            return Err("neither what arrives nor what leaves; ask for one".to_owned());
+            return Err("neither received nor sent packets are selected; select one".to_owned());
         }
         let program = request.program.as_ref().map(|program| {
             let instructions = program.iter().map(|&(code, jump_true, jump_false, operand)| {
@@ -149,12 +152,14 @@ fn ring_bytes(request: &Request, lanes: usize) -> Result<usize, String> {
     let (fewest, most) = (RING_BYTES.start() >> 20, RING_BYTES.end() >> 20);
     let bytes = request.ring_bytes;
     if !bytes.is_power_of_two() || !RING_BYTES.contains(&bytes) {
-        return Err(format!("a ring of {bytes} bytes; {fewest} to {most} MiB, a power of two"));
+        return Err(format!(
+            "a ring of {bytes} bytes is not allowed; use a power of two from {fewest} to {most} MiB"
+        ));
     }
     let all = size(bytes).checked_mul(lanes).filter(|all| *all <= MOST_BYTES + MOST_BYTES / 64);
     all.ok_or_else(|| {
         let (each, most) = (bytes >> 20, MOST_BYTES >> 20);
-        format!("{lanes} rings of {each} MiB are more than {most}; smaller ones, or fewer lanes")
+        format!("{lanes} rings of {each} MiB exceed {most} MiB; use smaller rings or fewer lanes")
     })
 }
 

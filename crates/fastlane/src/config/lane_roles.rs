@@ -51,7 +51,7 @@ impl LaneRoles {
         };
         let at = |key: &str| format!("lanes.model.master-worker.{key}");
         if lanes < 2 {
-            let what = "master-worker needs two lanes at least; name two CPUs or more";
+            let what = "master-worker needs at least two lanes; name at least two CPUs";
             return Err(refuse("lanes.cpus", what));
         }
         if raw.io.is_empty() || raw.io.iter().any(|lane| *lane >= lanes) {
@@ -113,13 +113,13 @@ impl LaneRoles {
             None if self.is_split() => Ok(LaneBy::Key(LaneKey::Flow)),
             None => Ok(LaneBy::Rss),
             Some(raw::LaneBy::Rss) if self.is_split() => {
-                let what = "the lane whose queue the device chooses has no application; write \
-                            `flow` or a `key`";
+                let what = "with master-worker the lane that receives a packet has no application; \
+                            write `flow` or a `key`";
                 Err(refuse(path, what))
             }
             Some(raw::LaneBy::Application) if self.is_split() => {
-                let what = "the lane where a packet arrives has no application to ask; write \
-                            `flow` or a `key`";
+                let what = "with master-worker the lane that receives a packet has no application; \
+                            write `flow` or a `key`";
                 Err(refuse(path, what))
             }
             Some(raw::LaneBy::Rss) => Ok(LaneBy::Rss),
@@ -169,8 +169,8 @@ impl LaneRoles {
         let wanted = ring.max(SMALLEST_RING);
         let need = lanes.map(|lane| wanted * self.peers(*lane) + kept(*lane)).max().unwrap_or(0);
         let what = format!(
-            "{frames} are too few: a lane may lend {wanted} to each other lane and keeps more for \
-             its ports; write {need} or more"
+            "{frames} are too few: a lane lends up to {wanted} to each other lane and needs more \
+             for its ports; write at least {need}"
         );
         Err(refuse("lanes.frames", what))
     }

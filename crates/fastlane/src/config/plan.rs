@@ -236,8 +236,7 @@ fn port_plan(
     let at = |key: &str| format!("ports.{name}.{key}");
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
     if name.is_empty() || name.len() > 32 || !name.chars().all(plain) {
-        let what =
-            format!("`{name}` is no name of a port; write 1 to 32 letters, digits, `-`, `_`");
+        let what = format!("`{name}` is not a port name; write 1 to 32 letters, digits, `-`, `_`");
         return Err(refuse("ports", what));
     }
     let rules = super::rules::resolve(&port.steer).map_err(|what| refuse(at("steer"), what))?;
@@ -309,7 +308,8 @@ fn check_driver(name: &str, driver: &Driver) -> Result<(), Error> {
             ring("capacity", capacity.unwrap_or(1024) as u64)
         }
         Driver::Pcap(pcap) if pcap.read.is_none() && pcap.write.is_none() => {
-            Err(refuse(at("").trim_end_matches('.'), "it neither reads nor writes; name a file"))
+            let what = "it neither reads nor writes a file; set `read` or `write`";
+            Err(refuse(at("").trim_end_matches('.'), what))
         }
         Driver::Pcap(pcap) if pcap.read.is_none() && pcap.repeat.is_some() => {
             Err(refuse(at("repeat"), "there is nothing to repeat; name a file to `read`"))
@@ -346,7 +346,7 @@ pub(crate) fn tap_plan(path: &str, tap: raw::Tap) -> Result<TapPlan, Error> {
     }
     let mac = tap.mac.map(|text| {
         text.parse().map_err(|_| {
-            let what = format!("`{text}` is no MAC address; write `02:00:00:00:00:01`");
+            let what = format!("`{text}` is not a MAC address; write `02:00:00:00:00:01`");
             refuse(format!("{path}.mac"), what)
         })
     });
@@ -354,7 +354,8 @@ pub(crate) fn tap_plan(path: &str, tap: raw::Tap) -> Result<TapPlan, Error> {
         address_and_length(text)
             .filter(|(address, length)| *length <= if address.is_ipv4() { 32 } else { 128 })
             .ok_or_else(|| {
-                let what = format!("`{text}` is no address with a length; write `10.0.0.1/24`");
+                let what =
+                    format!("`{text}` is not an address with a prefix length; write `10.0.0.1/24`");
                 refuse(format!("{path}.addresses"), what)
             })
     });
@@ -389,10 +390,10 @@ fn check_interfaces(ports: &[PortPlan]) -> Result<(), Error> {
         if let Some(other) = other {
             let path = format!("ports.{}.driver.{}.{key}", port.name, port.driver.name());
             let remedy = match &port.driver {
-                Driver::Dpdk(_) => "name another",
-                _ => "join their rules there",
+                Driver::Dpdk(_) => "name another device",
+                _ => "merge the rules of both there",
             };
-            let what = format!("`{name}` is the port `{}` already; {remedy}", other.name);
+            let what = format!("port `{}` uses `{name}` already; {remedy}", other.name);
             return Err(refuse(path, what));
         }
     }
@@ -418,7 +419,8 @@ fn check_rings(ports: &[PortPlan], names: &[String]) -> Result<(), Error> {
             return Err(refuse(path, what));
         }
         if peer.lanes.len() != port.lanes.len() {
-            let what = format!("port `{}` has another number of lanes", peer.name);
+            let what =
+                format!("port `{}` has a different number of lanes; use the same", peer.name);
             return Err(refuse(path, what));
         }
     }
@@ -445,7 +447,7 @@ mod tests {
         let udp = json!({ "udp-port": 2152, "gtp-u": false });
         let steer = [json!({ "udp-port": 53 }), udp];
         let port = json!({ "driver": { "af-xdp": { "interface": "x" } }, "steer": steer });
-        assert_eq!(of_port(port), "ports.wire.steer: rule 2: gtp-u is `true` or is left out");
+        assert_eq!(of_port(port), "ports.wire.steer: rule 2: gtp-u must be `true` or absent");
         let port = json!({ "driver": { "pcap": { "write": "x", "repeat": 2 } } });
         assert!(of_port(port).starts_with("ports.wire.driver.pcap.repeat: there is nothing to"));
         let port = json!({ "driver": { "memory": {} }, "lanes": [0, 0] });

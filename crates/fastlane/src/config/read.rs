@@ -26,7 +26,7 @@ pub(super) fn read(
     overrides: &[String],
 ) -> Result<(Configuration, Value), Error> {
     if text.trim().is_empty() {
-        let what = "there is nothing in it; it needs `ports` at least".to_owned();
+        let what = "the file is empty; it needs at least `ports`".to_owned();
         let (place, path) = (place.to_owned(), String::new());
         let mistake = Diagnostic { place, line_and_column: None, path, what, meant: None };
         return Err(Error::Configuration(mistake));
@@ -76,7 +76,7 @@ fn mistake(place: &str, error: &serde_json::Error, path: String) -> Diagnostic {
     let meant = nearest(&what);
     // serde_json reports a second driver only as an object that does not end.
     let second = path.ends_with(".driver") && what == "expected value";
-    let what = if second { "a port has one driver; here a second begins".to_owned() } else { what };
+    let what = if second { "a port has one driver; this is a second one".to_owned() } else { what };
     Diagnostic { place: place.to_owned(), line_and_column, path, what, meant }
 }
 

@@ -41,7 +41,7 @@ pub struct Rule {
 /// Names the first rule that is wrong.
 pub(crate) fn resolve(rules: &[Rule]) -> Result<steer::Rules, String> {
     if let Some(index) = rules.iter().position(|rule| rule.gtp_u == Some(false)) {
-        return Err(format!("rule {}: gtp-u is `true` or is left out", index + 1));
+        return Err(format!("rule {}: gtp-u must be `true` or absent", index + 1));
     }
     steer::Rules::new(rules.iter().map(Rule::resolve).collect()).map_err(|error| error.to_string())
 }
@@ -126,7 +126,7 @@ where
 {
     let list = || names.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let refuse = |given: &str| {
-        D::Error::custom(format!("{given} is no {what}; write a number or one of {}", list()))
+        D::Error::custom(format!("{given} is no known {what}; write a number or one of {}", list()))
     };
     match deserializer.deserialize_any(LiteralVisitor)? {
         Literal::Number(number) => T::try_from(number).map_err(|_| refuse(&number.to_string())),
@@ -156,7 +156,7 @@ impl<'de> Deserialize<'de> for Ports {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let refuse = |given: &str| {
             D::Error::custom(format!(
-                "{given} is no port; write 1 to 65535, or a range `5000-5099`"
+                "{given} is not a port; write 1 to 65535, or a range `5000-5099`"
             ))
         };
         let range = match deserializer.deserialize_any(LiteralVisitor)? {
@@ -182,7 +182,7 @@ impl<'de> Deserialize<'de> for Prefix {
         let text = String::deserialize(deserializer)?;
         let (address, length) = address_and_length(&text).ok_or_else(|| {
             D::Error::custom(format!(
-                "`{text}` is no prefix; write `10.0.0.0/8` or `2001:db8::/32`"
+                "`{text}` is not a prefix; write `10.0.0.0/8` or `2001:db8::/32`"
             ))
         })?;
         Ok(Self(steer::Prefix { address, length }))
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(ports(json!("1-65535")), Ok(steer::PortRange { first: 1, last: 65535 }));
         for wrong in [json!(0), json!(65536), json!("0-7"), json!("7"), json!("7-65536")] {
             let message = ports(wrong).unwrap_err();
-            assert!(message.contains("is no port; write 1 to 65535, or a range"), "{message}");
+            assert!(message.contains("is not a port; write 1 to 65535, or a range"), "{message}");
         }
         assert!(ports(json!(-1)).unwrap_err().contains("expected a whole number from 0 on"));
     }

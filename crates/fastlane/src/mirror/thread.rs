@@ -110,7 +110,7 @@ impl FollowLoop {
         match poll(&mut files, timeout.as_ref()) {
             Ok(_) => Ok(!files[0].revents().is_empty()),
             Err(Errno::INTR) => Ok(false),
-            Err(error) => Err(format!("it cannot wait for Linux ({error})")),
+            Err(error) => Err(format!("waiting for netlink events failed ({error})")),
         }
     }
 

@@ -15,8 +15,8 @@ impl RequestSender {
     pub(super) fn start() -> io::Result<Self> {
         let mut socket = Socket::of_requests()?;
         let (request_sender, requests) = channel::<Vec<u8>>();
-        let body = move || requests.iter().for_each(|request| socket.ask(&request));
-        std::thread::Builder::new().name("mirror-ask".to_owned()).spawn(body)?;
+        let body = move || requests.iter().for_each(|request| socket.request(&request));
+        std::thread::Builder::new().name("mirror-request".to_owned()).spawn(body)?;
         Ok(Self(request_sender))
     }
 

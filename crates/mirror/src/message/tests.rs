@@ -203,10 +203,10 @@ fn routes() -> Vec<(&'static str, Vec<u8>, Message)> {
             .attribute(libc::RTA_OIF, &7_u32.to_ne_bytes())
     });
     let plain = route("10.2.0.0/16", vec![hop("10.0.0.2", 7, 1)]);
-    let meant = route("10.1.0.0/16", vec![hop("10.0.0.2", 7, 1)]);
-    let meant = Route { metric: 50, mtu: 1400, table: 1000, ..meant };
+    let expected = route("10.1.0.0/16", vec![hop("10.0.0.2", 7, 1)]);
+    let expected = Route { metric: 50, mtu: 1400, table: 1000, ..expected };
     let flags = create | libc::NLM_F_APPEND;
-    let ways = event(new, flags, &rtmsg(INET6, 48, libc::RTN_UNICAST), |request| {
+    let several_hops = event(new, flags, &rtmsg(INET6, 48, libc::RTN_UNICAST), |request| {
         let hops = several(&[(3, 7, "2001:db8::2"), (1, 8, "2001:db8::3")]);
         request
             .attribute(libc::RTA_DST, &octets("2001:db8:1::"))
@@ -231,8 +231,12 @@ fn routes() -> Vec<(&'static str, Vec<u8>, Message)> {
     let default = route("0.0.0.0/0", vec![hop("2001:db8::2", 7, 1)]);
     vec![
         ("route-main", main, Message::Route(plain, Position::First)),
-        ("route", one, Message::Route(meant, Position::First)),
-        ("route6-ways", ways, Message::Route(route("2001:db8:1::/48", both), Position::Last)),
+        ("route", one, Message::Route(expected, Position::First)),
+        (
+            "route6-multipath",
+            several_hops,
+            Message::Route(route("2001:db8:1::/48", both), Position::Last),
+        ),
         ("route-via-inet6", other, Message::Route(default, Position::Replace)),
         ("route-blackhole-gone", hole, Message::RouteRemoved(dropped)),
         ("route-learned", learned, Message::Other),
@@ -283,29 +287,29 @@ fn others() -> Vec<(&'static str, Vec<u8>, Message)> {
 }
 
 fn settings() -> Vec<(&'static str, Vec<u8>, Message)> {
-    let said = |kind, family, said: &[(u16, i32)]| {
+    let netconf = |kind, family, values: &[(u16, i32)]| {
         event(kind, 0, &[family, 0, 0, 0], |request| {
             let attribute = |request: Request, (kind, value): &(u16, i32)| {
                 request.attribute(*kind, &value.to_ne_bytes())
             };
-            said.iter().fold(request, attribute)
+            values.iter().fold(request, attribute)
         })
     };
     let (new, gone) = (libc::RTM_NEWNETCONF, libc::RTM_DELNETCONF);
-    let four = said(new, INET, &[(1, 7), (2, 1), (3, 2), (5, 1)]);
-    let six = said(new, INET6, &[(1, -1), (2, 0)]);
-    let loose = said(new, INET, &[(1, -1), (3, 77)]);
-    let meant = Netconf { link: 7, ipv6: false, forwards: Some(true), reverse_path: Some(2) };
+    let four = netconf(new, INET, &[(1, 7), (2, 1), (3, 2), (5, 1)]);
+    let six = netconf(new, INET6, &[(1, -1), (2, 0)]);
+    let loose = netconf(new, INET, &[(1, -1), (3, 77)]);
+    let expected = Netconf { link: 7, ipv6: false, forwards: Some(true), reverse_path: Some(2) };
     let all6 =
         Netconf { link: Netconf::ALL, ipv6: true, forwards: Some(false), reverse_path: None };
-    let all4 = Netconf { link: Netconf::ALL, forwards: None, ..meant };
-    let none = Netconf { forwards: None, reverse_path: None, ..meant };
+    let all4 = Netconf { link: Netconf::ALL, forwards: None, ..expected };
+    let none = Netconf { forwards: None, reverse_path: None, ..expected };
     vec![
-        ("netconf", four, Message::Netconf(meant)),
+        ("netconf", four, Message::Netconf(expected)),
         ("netconf6-all", six, Message::Netconf(all6)),
         ("netconf-beyond", loose, Message::Netconf(all4)),
-        ("netconf-gone", said(gone, INET, &[(1, 7)]), Message::NetconfRemoved(none)),
-        ("netconf-of-mpls", said(new, libc::AF_MPLS as u8, &[(1, 7)]), Message::Other),
+        ("netconf-gone", netconf(gone, INET, &[(1, 7)]), Message::NetconfRemoved(none)),
+        ("netconf-of-mpls", netconf(new, libc::AF_MPLS as u8, &[(1, 7)]), Message::Other),
     ]
 }
 
@@ -324,10 +328,10 @@ fn all() -> Vec<(&'static str, Vec<u8>, Message)> {
 
 #[test]
 fn messages_mean_what_they_say() {
-    for (name, octets, meant) in all() {
+    for (name, octets, expected) in all() {
         let read: Vec<_> = Messages::new(&octets).collect();
         assert_eq!(read.len(), 1, "{name}");
-        assert_eq!(read[0].as_ref().map(|(_, message)| message), Ok(&meant), "{name}");
+        assert_eq!(read[0].as_ref().map(|(_, message)| message), Ok(&expected), "{name}");
     }
     let octets = all().into_iter().map(|(_, octets, _)| octets);
     let one_datagram: Vec<u8> = octets

@@ -64,8 +64,9 @@ impl RoutingTable {
             .find_map(|length| self.get(&Prefix::new(destination.address(), length)).first())
     }
 
-    /// Inserts a route where Linux has put it. Returns false if the route to replace is missing.
-    pub(super) fn insert(&mut self, route: Route, place: Position) -> bool {
+    /// Inserts a route at the position that Linux has given it. Returns false if the route to
+    /// replace is missing.
+    pub(super) fn insert(&mut self, route: Route, position: Position) -> bool {
         let family = usize::from(route.destination.is_ipv6());
         let destination = route.destination;
         let routes = self.families[family].entry(destination).or_default();
@@ -73,9 +74,9 @@ impl RoutingTable {
             self.lengths[family][usize::from(destination.length())] += 1;
         }
         if destination.is_ipv6() {
-            insert6(routes, route, place)
+            insert6(routes, route, position)
         } else {
-            insert4(routes, route, place)
+            insert4(routes, route, position)
         }
     }
 
@@ -99,7 +100,7 @@ fn order(route: &Route) -> (u8, u8, u32) {
 
 /// Returns true if both routes have the same next hops as configured.
 fn is_same(one: &Route, other: &Route) -> bool {
-    let ways = |one: &Route, other: &Route| {
+    let has_same_hops = |one: &Route, other: &Route| {
         one.hops.len() == other.hops.len()
             && one
                 .hops
@@ -109,16 +110,16 @@ fn is_same(one: &Route, other: &Route) -> bool {
     };
     order(one) == order(other)
         && (one.kind, one.origin, one.next_hop) == (other.kind, other.origin, other.next_hop)
-        && ways(one, other)
+        && has_same_hops(one, other)
 }
 
 /// Inserts an IPv4 route as `fib_table_insert` in `net/ipv4/fib_trie.c` does.
-fn insert4(routes: &mut Vec<Route>, route: Route, place: Position) -> bool {
+fn insert4(routes: &mut Vec<Route>, route: Route, position: Position) -> bool {
     let first = routes.partition_point(|other| order(other) < order(&route));
     let last = routes.partition_point(|other| order(other) <= order(&route));
     let same = routes[first..last].iter().position(|other| is_same(other, &route));
-    match (place, same) {
-        (_, Some(place)) => routes[first + place] = route,
+    match (position, same) {
+        (_, Some(index)) => routes[first + index] = route,
         (Position::Replace, None) if first < last => routes[first] = route,
         (Position::Replace | Position::First, None) => routes.insert(first, route),
         (Position::Last, None) => routes.insert(last, route),
@@ -126,12 +127,12 @@ fn insert4(routes: &mut Vec<Route>, route: Route, place: Position) -> bool {
     true
 }
 
-/// Removes an IPv4 route, which Linux names in full.
+/// Removes an IPv4 route. Linux sends all its attributes.
 fn remove4(routes: &mut Vec<Route>, route: &Route) -> bool {
     let same = routes.iter().position(|other| is_same(other, route));
     let alike = || routes.iter().position(|other| order(other) == order(route));
-    if let Some(place) = same.or_else(alike) {
-        routes.remove(place);
+    if let Some(index) = same.or_else(alike) {
+        routes.remove(index);
     }
     same.is_some()
 }
@@ -147,15 +148,15 @@ fn is_multipath(route: &Route) -> bool {
 
 /// Inserts an IPv6 route as `fib6_add_rt2node` in `net/ipv6/ip6_fib.c` does: routes with gateways
 /// and equal metrics are one multipath route, and each message carries all hops.
-fn insert6(routes: &mut Vec<Route>, route: Route, place: Position) -> bool {
+fn insert6(routes: &mut Vec<Route>, route: Route, position: Position) -> bool {
     let first = routes.partition_point(|other| order(other) < order(&route));
     let last = routes.partition_point(|other| order(other) <= order(&route));
     let alike = &mut routes[first..last];
     let joins = is_multipath(&route);
-    if place == Position::Replace && !alike.is_empty() {
-        let place = alike.iter().position(|other| is_multipath(other) == joins).unwrap_or(0);
+    if position == Position::Replace && !alike.is_empty() {
+        let index = alike.iter().position(|other| is_multipath(other) == joins).unwrap_or(0);
         let alone = alike.len() == 1;
-        alike[place] = route;
+        alike[index] = route;
         return alone;
     }
     let same = alike.iter_mut().find(|other| is_same(other, &route));
@@ -163,8 +164,8 @@ fn insert6(routes: &mut Vec<Route>, route: Route, place: Position) -> bool {
         *same = route;
     } else if let Some(other) = alike.iter_mut().find(|other| joins && is_multipath(other)) {
         for hop in route.hops {
-            match other.hops.iter_mut().find(|there| there.is_same(&hop)) {
-                Some(there) => *there = hop,
+            match other.hops.iter_mut().find(|existing| existing.is_same(&hop)) {
+                Some(existing) => *existing = hop,
                 None => other.hops.push(hop),
             }
         }
@@ -176,21 +177,21 @@ fn insert6(routes: &mut Vec<Route>, route: Route, place: Position) -> bool {
 
 /// Removes an IPv6 route. Linux names either the whole route or the removed hops.
 fn remove6(routes: &mut Vec<Route>, route: &Route) -> bool {
-    if let Some(place) = routes.iter().position(|other| is_same(other, route)) {
-        routes.remove(place);
+    if let Some(index) = routes.iter().position(|other| is_same(other, route)) {
+        routes.remove(index);
         return true;
     }
     let lost = |hop: &Hop| route.hops.iter().any(|lost| lost.is_same(hop));
     let alike = routes.iter_mut().position(|other| {
         order(other) == order(route) && other.kind == route.kind && other.hops.iter().any(lost)
     });
-    let Some(place) = alike else { return false };
-    let hops = &mut routes[place].hops;
+    let Some(index) = alike else { return false };
+    let hops = &mut routes[index].hops;
     let before = hops.len();
     hops.retain(|hop| !lost(hop));
     let all = before - hops.len() == route.hops.len();
     if hops.is_empty() {
-        routes.remove(place);
+        routes.remove(index);
     }
     all
 }
@@ -204,18 +205,20 @@ pub(super) fn resolve(
     if routes.iter().any(|route| route.selector != (0, 0)) {
         return Target::Fallback(FallbackReason::Unsupported);
     }
-    // Of several in IPv6 Linux takes one by what it has learned about them; in IPv4 the first.
+    // Of several routes Linux selects the first in IPv4, and in IPv6 one by reachability and past
+    // redirects, which the mirror does not see.
     let rivals = rest.iter().take_while(|route| route.metric == best.metric).count();
     if best.destination.is_ipv6() && rivals > 0 && best.kind == RouteKind::Unicast {
         return Target::Fallback(FallbackReason::Unsupported);
     }
-    match ways(best, object) {
+    match next_hops(best, object) {
         Ok(hops) => Target::NextHops { hops, mtu: best.mtu },
         Err(reason) => Target::Fallback(reason),
     }
 }
 
-fn ways(
+/// Returns the next hops of a route that the fast path can use.
+fn next_hops(
     route: &Route,
     object: impl Fn(u32) -> Result<Vec<Hop>, FallbackReason>,
 ) -> Result<Vec<Hop>, FallbackReason> {

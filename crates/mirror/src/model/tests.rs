@@ -61,7 +61,7 @@ fn routers(state: &Model, destination: &str) -> Vec<String> {
     }
 }
 
-fn asks(state: &Model, destination: &str) -> Option<FallbackReason> {
+fn fallback(state: &Model, destination: &str) -> Option<FallbackReason> {
     match state.target(MAIN, &prefix(destination)) {
         Some(Target::Fallback(reason)) => Some(reason),
         _ => None,
@@ -92,7 +92,7 @@ fn the_lowest_metric_wins_and_the_others_wait() {
 #[test]
 fn alike_routes_are_where_linux_has_put_them() {
     let mut state = state();
-    let new = |gateway, place| Message::Route(route(ONE, &[gateway]), place);
+    let new = |gateway, position| Message::Route(route(ONE, &[gateway]), position);
     say(&mut state, [new("1.0.0.1", Position::First), new("1.0.0.2", Position::Last)]);
     assert_eq!(routers(&state, ONE), ["1.0.0.1"]);
     say(&mut state, [new("1.0.0.3", Position::First)]);
@@ -100,7 +100,7 @@ fn alike_routes_are_where_linux_has_put_them() {
     say(&mut state, [new("1.0.0.4", Position::Replace)]);
     assert_eq!(routers(&state, ONE), ["1.0.0.4"]);
     assert_eq!(state.routes(MAIN, &prefix(ONE)).len(), 3);
-    // Said again, as after a dump, nothing is there twice.
+    // Repeated messages, as after a dump, add nothing.
     say(&mut state, [new("1.0.0.1", Position::First), new("1.0.0.2", Position::Last)]);
     assert_eq!(state.routes(MAIN, &prefix(ONE)).len(), 3);
     say(&mut state, [Message::RouteRemoved(route(ONE, &["1.0.0.4"]))]);
@@ -111,7 +111,7 @@ fn alike_routes_are_where_linux_has_put_them() {
 fn routes_of_ipv6_through_routers_are_one() {
     const SIX: &str = "2001:db8::/32";
     let mut state = state();
-    let new = |gateways: &[&str], place| Message::Route(route(SIX, gateways), place);
+    let new = |gateways: &[&str], position| Message::Route(route(SIX, gateways), position);
     say(
         &mut state,
         [new(&["fe80::1"], Position::First), new(&["fe80::1", "fe80::2"], Position::Last)],
@@ -121,9 +121,9 @@ fn routes_of_ipv6_through_routers_are_one() {
     assert_eq!((routers(&state, SIX), changes.inconsistency), (vec!["fe80::2".to_owned()], None));
     say(&mut state, [new(&["fe80::3"], Position::Replace)]);
     assert_eq!(routers(&state, SIX), ["fe80::3"]);
-    // What has no router stays beside them, and which of both it is only Linux knows.
+    // A route without a gateway stays beside them; only Linux knows which one it uses.
     say(&mut state, [new(&[""], Position::First)]);
-    assert_eq!(asks(&state, SIX), Some(FallbackReason::Unsupported));
+    assert_eq!(fallback(&state, SIX), Some(FallbackReason::Unsupported));
     say(&mut state, [Message::RouteRemoved(route(SIX, &["fe80::3"]))]);
     assert_eq!(routers(&state, SIX), [""]);
 }
@@ -135,14 +135,14 @@ fn what_is_not_done_here_is_linuxs() {
     say(&mut state, [first(route(ONE, &["1.0.0.1"]))]);
     let service = Route { selector: (16, 0), ..route(ONE, &["1.0.0.2"]) };
     say(&mut state, [first(service.clone())]);
-    assert_eq!(asks(&state, ONE), Some(FallbackReason::Unsupported), "a type of service");
+    assert_eq!(fallback(&state, ONE), Some(FallbackReason::Unsupported), "a type of service");
     say(&mut state, [Message::RouteRemoved(service)]);
     assert_eq!(routers(&state, ONE), ["1.0.0.1"]);
     let mut around = route("11.0.0.0/8", &["1.0.0.1"]);
     around.hops[0].encapsulated = true;
     say(&mut state, [first(around), first(route("12.0.0.0/8", &[]))]);
-    assert_eq!(asks(&state, "11.0.0.0/8"), Some(FallbackReason::Unsupported));
-    assert_eq!(asks(&state, "12.0.0.0/8"), Some(FallbackReason::Incomplete), "no way at all");
+    assert_eq!(fallback(&state, "11.0.0.0/8"), Some(FallbackReason::Unsupported));
+    assert_eq!(fallback(&state, "12.0.0.0/8"), Some(FallbackReason::Incomplete), "no next hop");
 }
 
 #[test]
@@ -155,8 +155,8 @@ fn the_local_table_comes_first() {
     };
     let first = |route| Message::Route(route, Position::First);
     say(&mut state, [first(route("10.0.0.0/16", &["1.0.0.1"])), first(local(ONE))]);
-    assert_eq!(asks(&state, "10.0.0.0/16"), Some(FallbackReason::Local), "though it is longer");
-    assert_eq!(asks(&state, ONE), Some(FallbackReason::Local));
+    assert_eq!(fallback(&state, "10.0.0.0/16"), Some(FallbackReason::Local), "though it is longer");
+    assert_eq!(fallback(&state, ONE), Some(FallbackReason::Local));
     assert_eq!(state.target(MAIN, &prefix("10.1.0.0/16")), None, "nobody's destination");
     let covered: Vec<_> = state.covered(MAIN, &prefix(ONE)).collect();
     assert_eq!(covered, [prefix("10.0.0.0/16")]);
@@ -226,7 +226,7 @@ fn objects_change_under_their_routes() {
         Message::Route(Route { next_hop, ..route(destination, &[]) }, Position::First)
     };
     say(&mut state, [named(ONE, 9), named("11.0.0.0/8", 1)]);
-    assert_eq!(asks(&state, ONE), Some(FallbackReason::Incomplete), "not known yet");
+    assert_eq!(fallback(&state, ONE), Some(FallbackReason::Incomplete), "not known yet");
     let members = [(1, 3), (2, 1)].map(|(id, weight)| Member { id, weight });
     let changes = say(
         &mut state,
@@ -244,14 +244,14 @@ fn objects_change_under_their_routes() {
     assert_eq!(changes.routes.len(), 2, "its own route, and that of its group");
     assert_eq!(routers(&state, ONE), ["1.0.0.9", "1.0.0.2"]);
     say(&mut state, [is(2, NextHopKind::Blackhole)]);
-    assert_eq!(asks(&state, ONE), Some(FallbackReason::Blackhole));
+    assert_eq!(fallback(&state, ONE), Some(FallbackReason::Blackhole));
     let changes = say(&mut state, [Message::NextHopRemoved(1)]);
     assert_eq!(
         changes.inconsistency,
         Some(Inconsistency::SilentChange),
         "its routes go without a word"
     );
-    assert_eq!(asks(&state, "11.0.0.0/8"), Some(FallbackReason::Incomplete));
+    assert_eq!(fallback(&state, "11.0.0.0/8"), Some(FallbackReason::Incomplete));
 }
 
 #[test]

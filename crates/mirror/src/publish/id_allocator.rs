@@ -11,14 +11,14 @@ pub(super) struct IdAllocator {
     next: u32,
     end: u32,
     free: Vec<u32>,
-    given: Vec<u32>,
+    released: Vec<u32>,
     waiting: VecDeque<(Snapshot, Vec<u32>)>,
 }
 
 impl IdAllocator {
     /// Creates an allocator for the ids `start..end`.
     pub(super) fn new(start: u32, end: u32) -> Self {
-        Self { next: start, end, free: Vec::new(), given: Vec::new(), waiting: VecDeque::new() }
+        Self { next: start, end, free: Vec::new(), released: Vec::new(), waiting: VecDeque::new() }
     }
 
     /// Allocates an id; `None` if none is free yet.
@@ -37,7 +37,7 @@ impl IdAllocator {
 
     /// Frees an id that no table refers to any more.
     pub(super) fn give(&mut self, number: u32) {
-        self.given.push(number);
+        self.released.push(number);
     }
 
     /// Returns true if freed ids wait for the lanes.
@@ -47,8 +47,8 @@ impl IdAllocator {
 
     /// Starts the grace period of the ids freed since the last call.
     pub(super) fn seal(&mut self, readers: &Readers) {
-        if !self.given.is_empty() {
-            self.waiting.push_back((readers.snapshot(), std::mem::take(&mut self.given)));
+        if !self.released.is_empty() {
+            self.waiting.push_back((readers.snapshot(), std::mem::take(&mut self.released)));
         }
         self.reclaim(readers);
     }

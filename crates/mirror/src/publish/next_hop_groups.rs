@@ -52,7 +52,7 @@ impl NextHopGroups {
     ) -> Result<Self, TableError> {
         let mut writer = ArrayWriter::attach(memory, readers)?;
         for reason in FallbackReason::ALL {
-            writer.set(reason as usize, &GroupRecord::ask(reason as u8))?;
+            writer.set(reason as usize, &GroupRecord::fallback(reason as u8))?;
         }
         let numbers = IdAllocator::new(FIRST_GROUP, writer.capacity() as u32);
         Ok(Self {
@@ -180,20 +180,20 @@ impl NextHopGroups {
         state: &Model,
         ports: &Ports,
     ) -> Result<(), FallbackReason> {
-        let mut ways = Vec::with_capacity(content.hops.len());
+        let mut ids = Vec::with_capacity(content.hops.len());
         for hop in &content.hops {
-            let Some(way) = self.hops.acquire(NextHopKey::of(hop), state, ports) else {
+            let Some(id) = self.hops.acquire(NextHopKey::of(hop), state, ports) else {
                 self.refusals.push(("hops", "raise the mirror's number of hops"));
                 break;
             };
-            ways.push(way);
+            ids.push(id);
         }
-        let whole = ways.len() == content.hops.len();
-        if whole && self.writer.set(number as usize, &record(content, &ways, state)).is_ok() {
+        let whole = ids.len() == content.hops.len();
+        if whole && self.writer.set(number as usize, &record(content, &ids, state)).is_ok() {
             self.note_choice(number, content);
             return Ok(());
         }
-        content.hops.iter().take(ways.len()).for_each(|hop| self.hops.release(NextHopKey::of(hop)));
+        content.hops.iter().take(ids.len()).for_each(|hop| self.hops.release(NextHopKey::of(hop)));
         Err(FallbackReason::Incomplete)
     }
 
@@ -227,7 +227,8 @@ impl NextHopGroups {
     /// several hops.
     ///
     /// # Errors
-    /// When a lane holds the tables' memory back. The packets concerned go to Linux.
+    /// Returns an error if no slot is free because a lane has not finished its turn. The packets
+    /// concerned go to Linux.
     pub(super) fn link_changed(
         &mut self,
         link: u32,
@@ -287,7 +288,8 @@ fn record(content: &Content, numbers: &[u32], state: &Model) -> GroupRecord {
         .map(|(hop, number)| (*number, hop.weight))
         .collect();
     if working.is_empty() && content.hops.iter().any(|hop| state.is_usable(hop.link)) {
-        return GroupRecord::ask(FallbackReason::LinkDown as u8); // dead, says Linux
+        // Linux reports the hop as dead.
+        return GroupRecord::fallback(FallbackReason::LinkDown as u8);
     }
     if working.is_empty() {
         let all: Vec<_> = hops().map(|(hop, number)| (*number, hop.weight)).collect();

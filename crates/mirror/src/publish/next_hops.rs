@@ -63,25 +63,25 @@ impl NextHops {
     }
 
     /// Returns the id of a next hop and adds a user; `None` if the table is full.
-    pub(super) fn acquire(&mut self, way: NextHopKey, state: &Model, ports: &Ports) -> Option<u32> {
-        if let Some(entry) = self.entries.get_mut(&way) {
+    pub(super) fn acquire(&mut self, key: NextHopKey, state: &Model, ports: &Ports) -> Option<u32> {
+        if let Some(entry) = self.entries.get_mut(&key) {
             entry.users += 1;
             return Some(entry.number);
         }
         let number = self.numbers.take(&self.readers)?;
-        if self.writer.set(number as usize, &record(way, state, ports)).is_err() {
+        if self.writer.set(number as usize, &record(key, state, ports)).is_err() {
             self.numbers.give(number);
             return None;
         }
-        self.entries.insert(way, Entry { number, users: 1 });
-        self.by_link.entry(way.link).or_default().insert(way);
+        self.entries.insert(key, Entry { number, users: 1 });
+        self.by_link.entry(key.link).or_default().insert(key);
         Some(number)
     }
 
     /// Removes a user of a next hop. The last one frees the record; no table may refer to it any
     /// more.
-    pub(super) fn release(&mut self, way: NextHopKey) {
-        let Some(entry) = self.entries.get_mut(&way) else { return };
+    pub(super) fn release(&mut self, key: NextHopKey) {
+        let Some(entry) = self.entries.get_mut(&key) else { return };
         entry.users -= 1;
         if entry.users > 0 {
             return;
@@ -89,11 +89,11 @@ impl NextHops {
         let number = entry.number;
         self.writer.clear(number as usize);
         self.numbers.give(number);
-        self.entries.remove(&way);
-        if let Some(ways) = self.by_link.get_mut(&way.link) {
-            ways.remove(&way);
-            if ways.is_empty() {
-                self.by_link.remove(&way.link);
+        self.entries.remove(&key);
+        if let Some(keys) = self.by_link.get_mut(&key.link) {
+            keys.remove(&key);
+            if keys.is_empty() {
+                self.by_link.remove(&key.link);
             }
         }
     }
@@ -101,31 +101,31 @@ impl NextHops {
     /// Rewrites the records of all next hops over an interface.
     ///
     /// # Errors
-    /// When a lane holds the table's memory back; the record is empty then, and its packets go to
-    /// Linux.
+    /// Returns an error if no slot is free because a lane has not finished its turn. The record is
+    /// empty then, and its packets go to Linux.
     pub(super) fn link_changed(
         &mut self,
         link: u32,
         state: &Model,
         ports: &Ports,
     ) -> Result<(), TableError> {
-        let ways: Vec<NextHopKey> =
+        let keys: Vec<NextHopKey> =
             self.by_link.get(&link).into_iter().flatten().copied().collect();
-        ways.into_iter().try_for_each(|way| self.changed(way, state, ports))
+        keys.into_iter().try_for_each(|key| self.changed(key, state, ports))
     }
 
     /// Rewrites the record of a next hop if it is in use.
     ///
     /// # Errors
-    /// As [`link_changed`](Self::link_changed).
+    /// Returns the error of [`link_changed`](Self::link_changed).
     pub(super) fn changed(
         &mut self,
-        way: NextHopKey,
+        key: NextHopKey,
         state: &Model,
         ports: &Ports,
     ) -> Result<(), TableError> {
-        let Some(entry) = self.entries.get(&way) else { return Ok(()) };
-        let (number, record) = (entry.number as usize, record(way, state, ports));
+        let Some(entry) = self.entries.get(&key) else { return Ok(()) };
+        let (number, record) = (entry.number as usize, record(key, state, ports));
         if self.writer.get(number) == Some(&record) {
             return Ok(());
         }
@@ -137,8 +137,8 @@ impl NextHops {
     }
 
     /// Returns true if a next hop is in use.
-    pub(super) fn has(&self, way: NextHopKey) -> bool {
-        self.entries.contains_key(&way)
+    pub(super) fn has(&self, key: NextHopKey) -> bool {
+        self.entries.contains_key(&key)
     }
 
     /// Returns true if freed ids wait for the lanes.
@@ -152,10 +152,10 @@ impl NextHops {
     }
 }
 
-fn record(way: NextHopKey, state: &Model, ports: &Ports) -> HopRecord {
+fn record(key: NextHopKey, state: &Model, ports: &Ports) -> HopRecord {
     let zeroes = AddressKey::new(IpAddr::from([0; 4]));
     let mut record = HopRecord {
-        link: way.link,
+        link: key.link,
         mtu: 0,
         mtu6: 0,
         port: NO_PORT,
@@ -163,25 +163,25 @@ fn record(way: NextHopKey, state: &Model, ports: &Ports) -> HopRecord {
         reserved: 0,
         source: [0; 6],
         destination: [0; 6],
-        gateway: way.gateway.map_or(zeroes, AddressKey::new),
+        gateway: key.gateway.map_or(zeroes, AddressKey::new),
     };
-    let Some(link) = state.links().get(&way.link) else { return record };
+    let Some(link) = state.links().get(&key.link) else { return record };
     record.mtu = link.mtu;
     record.mtu6 = if link.mtu6 == 0 { link.mtu } else { link.mtu6 };
     record.source = link.mac;
-    let Some(port) = ports.get(&way.link).filter(|_| link.ethernet) else {
+    let Some(port) = ports.get(&key.link).filter(|_| link.ethernet) else {
         record.state = FallbackReason::NotOurPort as u8;
         return record;
     };
     record.port = port.0;
-    if !state.is_usable(way.link) {
+    if !state.is_usable(key.link) {
         return record;
     }
-    let Some(gateway) = way.gateway else {
+    let Some(gateway) = key.gateway else {
         record.state = ON_LINK;
         return record;
     };
-    let neighbour = state.neighbours().get(&NeighbourId { link: way.link, address: gateway });
+    let neighbour = state.neighbours().get(&NeighbourId { link: key.link, address: gateway });
     match neighbour.and_then(NeighbourRecord::new) {
         Some(neighbour) => {
             record.destination = neighbour.mac;

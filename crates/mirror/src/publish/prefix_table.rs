@@ -71,7 +71,7 @@ impl PrefixTable {
     /// Publishes `target` for a destination, or removes the destination without one.
     ///
     /// # Errors
-    /// When there is no room. The destination waits for it.
+    /// Returns an error if the table is full. The destination then waits for a free slot.
     pub(super) fn write(
         &mut self,
         destination: Prefix,

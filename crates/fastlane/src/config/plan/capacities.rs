@@ -21,7 +21,7 @@ pub(super) fn tables(raw: &Configuration) -> Result<BTreeMap<String, usize>, Err
     let table = |(name, table): (&String, &raw::Table)| {
         if name.is_empty() || name.len() > 32 || !name.chars().all(plain) {
             let what =
-                format!("`{name}` is no name of a table; write 1 to 32 letters, digits, `-`, `_`");
+                format!("`{name}` is not a table name; write 1 to 32 letters, digits, `-`, `_`");
             return Err(refuse("tables", what));
         }
         let path = format!("tables.{name}.capacity");
@@ -35,7 +35,7 @@ pub(super) fn messages(raw: &Configuration) -> Result<Option<usize>, Error> {
     let Some(raw::Messages { ring_kib }) = raw.messages else { return Ok(None) };
     let lanes = raw.lanes.cpus.as_ref().map_or(1, Vec::len);
     if lanes > MAX_LANES {
-        let what = format!("with {lanes} lanes there are none; write at most {MAX_LANES} CPUs");
+        let what = format!("there are {lanes} lanes; with messages name at most {MAX_LANES} CPUs");
         return Err(refuse("messages", what));
     }
     if !ring_kib.is_power_of_two() || !(4..=1 << 20).contains(&ring_kib) {
