@@ -3,7 +3,7 @@
 use fastlane::table::{ArrayWriter, EntryId, Spec, State};
 
 use crate::api::view::DryRun;
-use crate::datapath::classify::{Action, PacketFields, decide, passes};
+use crate::datapath::classify::{Action, Classifier, PacketFields};
 use crate::rules::layout::counter_slots::WORDS;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::Block;
@@ -32,15 +32,17 @@ pub(super) fn dry_run(
     }
     let blocks: &ArrayWriter<Block> = &tables.blocks;
     let now = Now::read().monotonic;
-    let decision = decide(rules, &blocks, fields, session.id, &state, now);
+    let state = &state;
+    let classifier = Classifier { rules, session: session.id, blocks, state, now };
+    let decision = classifier.decide(fields);
     // A packet that would leave must pass meters and quotas, too.
     let fate = match decision.action {
         Action::Forward(path) if path.redirects(decision.direction, fields) => {
             Action::Drop(DropReason::Redirected)
         }
-        Action::Forward(_) => passes(rules, &blocks, decision.charge, session.id, &state, now)
-            .refused
-            .map_or(decision.action, Action::Drop),
+        Action::Forward(_) => {
+            classifier.passes(decision.charge).refused.map_or(decision.action, Action::Drop)
+        }
         fate => fate,
     };
     let (fate, cause) = match fate {

@@ -2,60 +2,30 @@
 //! itself (new packets, messages) is deferred until all packets are labelled: see
 //! [`deferred`](super::deferred).
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use fastlane::Packet;
+use fastlane::wire::Fragment;
 
-use fastlane::table::EntryId;
-use fastlane::wire::{Fragment, PduSession};
-use fastlane::{HoldKey, Packet, PortId, Verdict};
-
+use super::Datapath;
 use super::charge;
-use super::classify::{self, Action, Charge, Decision, ForwardDecision};
-use super::deferred::Deferred;
-use super::dl_buffer::BufferedSession;
-use super::forward::is_ip_hop;
+use super::classify::{self, Action, Decision, ForwardDecision};
+use super::deferred_queue::Deferred;
+use super::forward::{PathPacket, is_ip_hop};
 use super::icmp::IcmpError;
 use super::inner_packet::{self, InnerPacket};
-use super::lane_tables::LaneTables;
-use super::lookup::{Batch, PacketRules, RouteBatch, UePacket};
-use super::next_hop::Routes;
-use super::{BurstContext, Datapath};
-use crate::config::Role;
-use crate::rules::layout::counter_slots::{EVENTS, event};
+use super::lane_tables::BurstContext;
+use super::lookup::{Batch, PacketRules, RouteBatches, SessionPacket, UePacket};
+use super::outcome::Outcome;
+use super::routes::Routes;
 use crate::rules::layout::drop_reason::DropReason;
+use crate::rules::layout::message::SessionEvent;
 use crate::rules::layout::session_rules::{Direction, Rules};
 use crate::session::SessionIndex;
 
-/// Result of applying the rules to a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// Forward as it is now, counted under this reason.
-    Forward(PortId, DropReason),
-    /// Routed together with other packets of the batch.
-    Routed,
-    /// Labelled by deferred work.
-    Deferred,
-    /// Held until the lane resumes the key.
-    Hold(HoldKey),
-    /// The packet is dropped.
-    Drop(DropReason),
-    /// Not claimed: goes to Linux.
-    Linux,
-    /// A UE's packet that Linux forwards, because its neighbour is not resolved yet.
-    ForwardByLinux,
-}
-
-/// A classified packet and what its forwarding needs.
-#[derive(Clone, Copy)]
-pub(crate) struct PacketCase<'a> {
-    /// The packet and its index in the batch.
-    pub(crate) ue_packet: &'a UePacket,
-    pub(crate) number: u8,
-    /// The session and its rules.
-    pub(crate) session: SessionIndex,
-    pub(crate) rules: &'a Rules,
-    pub(crate) direction: Direction,
-    /// Charge that is due when the packet leaves.
-    pub(crate) charge: Charge,
+/// A packet of a batch, by its index, and the rules that were found for it.
+struct BatchPacket<'a, 't> {
+    number: u8,
+    ue_packet: &'a mut UePacket,
+    found: &'a mut Option<&'t Rules>,
 }
 
 impl<R: Routes> Datapath<R> {
@@ -67,41 +37,15 @@ impl<R: Routes> Datapath<R> {
         packets: &mut [Packet],
         burst: BurstContext<'t>,
     ) {
-        let Batch { count, ue_packets, four, six, .. } = batch;
-        for (number, (ue_packet, rules)) in
+        let Batch { count, ue_packets, routed, .. } = batch;
+        for (number, (ue_packet, found)) in
             ue_packets.iter_mut().zip(found).take(*count).enumerate()
         {
-            let Some(packet) = packets.get_mut(usize::from(ue_packet.place)) else { continue };
+            let Some(packet) = packets.get_mut(usize::from(ue_packet.position)) else { continue };
             let octets = packet.len() as u64;
-            let number = number as u8;
-            let outcome = self.outcome(number, ue_packet, rules, packet, (four, six), burst);
-            self.label(burst.tables, packet, outcome, octets);
-        }
-    }
-
-    /// Labels a packet and counts it.
-    #[inline]
-    pub(super) fn label(
-        &mut self,
-        tables: &LaneTables,
-        packet: &mut Packet,
-        outcome: Outcome,
-        octets: u64,
-    ) {
-        let (verdict, reason) = match outcome {
-            Outcome::Forward(port, reason) => (Verdict::Forward(port), reason),
-            Outcome::Hold(key) => (Verdict::Hold(key), DropReason::Held),
-            Outcome::Drop(reason) => (Verdict::Drop, reason),
-            Outcome::Linux => (Verdict::Kernel, DropReason::NotOurs),
-            Outcome::ForwardByLinux => (Verdict::Kernel, DropReason::ForwardedByLinux),
-            // A safe label in case the deferred work is lost.
-            Outcome::Routed | Outcome::Deferred => return packet.set_verdict(Verdict::Drop),
-        };
-        packet.set_verdict(verdict);
-        match reason {
-            DropReason::ForwardedUplink => self.sent.count(Direction::Uplink, octets),
-            DropReason::ForwardedDownlink => self.sent.count(Direction::Downlink, octets),
-            reason => tables.count(reason, 1, octets),
+            let batch_packet = BatchPacket { number: number as u8, ue_packet, found };
+            let outcome = self.outcome(batch_packet, packet, routed, burst);
+            self.forwarder.counters.label(burst.tables, packet, outcome, octets);
         }
     }
 
@@ -109,16 +53,15 @@ impl<R: Routes> Datapath<R> {
     #[inline(always)]
     fn outcome<'t>(
         &mut self,
-        number: u8,
-        ue_packet: &mut UePacket,
-        found: &mut Option<&'t Rules>,
+        mut batch_packet: BatchPacket<'_, 't>,
         packet: &mut Packet,
-        leaving: (&mut RouteBatch<Ipv4Addr>, &mut RouteBatch<Ipv6Addr>),
+        routed: &mut RouteBatches,
         burst: BurstContext<'t>,
     ) -> Outcome {
-        if let Err(outcome) = self.find_session(number, ue_packet, found, packet, burst) {
+        if let Err(outcome) = self.find_session(&mut batch_packet, packet, burst) {
             return outcome;
         }
+        let BatchPacket { number, ue_packet, found } = batch_packet;
         let ue_packet = &*ue_packet;
         let (Some(session), Some(rules)) = (ue_packet.session, *found) else {
             return Outcome::Drop(DropReason::UnknownUser);
@@ -126,84 +69,85 @@ impl<R: Routes> Datapath<R> {
         let Some(inner) = inner_packet::read(ue_packet.inner(packet.bytes())) else {
             return Outcome::Drop(DropReason::Malformed);
         };
-        let Some(qfi) = self.flow_of(ue_packet) else {
+        let Some(fields) = ue_packet.fields(&inner, &self.forwarder.ports) else {
             return Outcome::Drop(DropReason::Malformed);
         };
-        let teid = ue_packet.tunnel.map(|tunnel| tunnel.teid);
-        let fields = inner.fields(teid, ue_packet.instance, qfi);
+        let found = SessionPacket { ue_packet, number, session, rules };
         if let Some(ForwardDecision { path, direction, charge }) =
             classify::decide_simple(rules, &fields)
-            && self.held.is_empty()
+            && self.forwarder.buffer.is_empty()
             && inner.time_to_live > 1
         {
-            let case = PacketCase { ue_packet, number, session, rules, direction, charge };
-            return self.forward(case, &inner, &path, packet, leaving, burst);
+            let classified = found.classified(direction, charge);
+            let path_packet = PathPacket { classified, inner: &inner, path: &path };
+            return self.forwarder.forward(&path_packet, packet, routed, burst);
         }
-        self.apply_rules_slow(number, ue_packet, (session, rules), qfi, packet, leaving, burst)
+        self.apply_rules_slow(found, packet, routed, burst)
     }
 
     /// Applies the rules to a packet that the short path does not handle.
     #[inline(never)]
-    #[expect(clippy::too_many_arguments, reason = "what is known of the packet by now")]
     fn apply_rules_slow(
         &mut self,
-        number: u8,
-        ue_packet: &UePacket,
-        (session, rules): (SessionIndex, &Rules),
-        qfi: Option<u8>,
+        found: SessionPacket<'_>,
         packet: &mut Packet,
-        leaving: (&mut RouteBatch<Ipv4Addr>, &mut RouteBatch<Ipv6Addr>),
+        routed: &mut RouteBatches,
         burst: BurstContext<'_>,
     ) -> Outcome {
-        let BurstContext { tables, turn, now } = burst;
+        let SessionPacket { ue_packet, number, session, rules } = found;
+        let forwarder = &mut self.forwarder;
         let Some(mut inner) = inner_packet::read(ue_packet.inner(packet.bytes())) else {
             return Outcome::Drop(DropReason::Malformed);
         };
         if inner.fragment != Fragment::None && rules.has_blocks() {
-            self.fragments.complete(session.0, &mut inner, now);
+            self.fragments.complete(session.0, &mut inner, burst.now);
         }
-        let teid = ue_packet.tunnel.map(|tunnel| tunnel.teid);
-        let fields = inner.fields(teid, ue_packet.instance, qfi);
-        let blocks = tables.blocks(turn);
-        let decision = classify::decide(rules, &blocks, &fields, session, &tables.state, now);
+        let Some(fields) = ue_packet.fields(&inner, &forwarder.ports) else {
+            return Outcome::Drop(DropReason::Malformed);
+        };
+        let classifier = burst.classifier(session, rules);
+        let decision = classifier.decide(&fields);
         let Decision { direction, charge, .. } = decision;
         if decision.events != 0 {
-            self.deferred.raise(ue_packet, inner.tos >> 2, session, rules, &decision.into(), burst);
+            let event = charge::event_of(ue_packet, session, rules.version(), &decision.into());
+            let event = SessionEvent { dscp: inner.tos >> 2, ..event };
+            charge::raise(&mut forwarder.queue, event, burst);
         }
-        if !self.held.is_empty() {
-            self.resume_before(session, rules);
+        if !forwarder.buffer.is_empty()
+            && let Some(decision) = forwarder.buffer.decide_before(session, rules)
+        {
+            forwarder.queue.push(Deferred::EndHold(session, decision));
         }
         let path = match decision.action {
             Action::Forward(path) => path,
             Action::Drop(reason) => return Outcome::Drop(reason),
-            Action::Hold(hold) => return self.hold(session, rules, hold, burst),
+            Action::Hold(limits) => return forwarder.buffer.hold(session, rules, limits, burst),
         };
-        let case = PacketCase { ue_packet, number, session, rules, direction, charge };
         if path.redirects(direction, &fields) {
-            return self.redirect(case, &inner, burst);
+            return self.http.redirect(found, direction, &inner, &mut forwarder.queue, burst);
         }
         let path = match path.redirect {
             // From the redirect server: forwarded as if there were no redirection.
-            Some(_) if direction == Direction::Downlink => {
-                match classify::own_path(rules, &blocks, &fields, session) {
-                    Some(path) => path,
-                    None => return Outcome::Drop(DropReason::Redirected),
-                }
-            }
+            Some(_) if direction == Direction::Downlink => match classifier.own_path(&fields) {
+                Some(path) => path,
+                None => return Outcome::Drop(DropReason::Redirected),
+            },
             _ => path,
         };
         if inner.time_to_live <= 1 && !ue_packet.is_hairpin && is_ip_hop(ue_packet, &path) {
-            let (ue_packet, session, icmp_error) = (number, session, IcmpError::TimeExceeded);
-            self.deferred.push(Deferred::IcmpError { ue_packet, session, icmp_error });
+            let (ue_packet, icmp_error) = (number, IcmpError::TimeExceeded);
+            forwarder.queue.push(Deferred::IcmpError { ue_packet, icmp_error });
             return Outcome::Deferred;
         }
-        let outcome = self.forward(case, &inner, &path, packet, leaving, burst);
+        let classified = found.classified(direction, charge);
+        let path_packet = PathPacket { classified, inner: &inner, path: &path };
+        let outcome = forwarder.forward(&path_packet, packet, routed, burst);
         if !decision.copies.is_empty() && !matches!(outcome, Outcome::Drop(_)) {
             if matches!(outcome, Outcome::Routed | Outcome::Deferred) {
                 // Copies are taken from the end, so padding behind the inner packet has to go.
                 let _ = packet.truncate(usize::from(ue_packet.at) + inner.length as usize);
             }
-            self.copy_later(number, &inner, &decision, burst);
+            forwarder.defer_copies(number, &inner, &decision, burst);
         }
         outcome
     }
@@ -215,12 +159,11 @@ impl<R: Routes> Datapath<R> {
     #[inline(always)]
     fn find_session<'t>(
         &mut self,
-        number: u8,
-        ue_packet: &mut UePacket,
-        found: &mut Option<&'t Rules>,
+        batch_packet: &mut BatchPacket<'_, 't>,
         packet: &Packet,
         burst: BurstContext<'t>,
     ) -> Result<(), Outcome> {
+        let BatchPacket { number, ue_packet, found } = batch_packet;
         let BurstContext { tables, turn, .. } = burst;
         match &ue_packet.tunnel {
             Some(tunnel) => {
@@ -228,19 +171,20 @@ impl<R: Routes> Datapath<R> {
                 let has_tunnel = |rules: &Rules| classify::has_tunnel(rules, &blocks, tunnel.teid);
                 if !found.is_some_and(has_tunnel) {
                     let by = tables.by_other_tunnel(turn, tunnel.teid);
-                    (ue_packet.session, *found) = by.unzip();
+                    (ue_packet.session, **found) = by.unzip();
                 }
                 if found.is_none() {
-                    return Err(self.unknown_tunnel(number, packet, burst));
+                    return Err(self.unknown_tunnel(*number, packet, burst));
                 }
                 if !tunnel.is_understood {
-                    self.deferred.push(Deferred::Notification { ue_packet: number });
+                    let ue_packet = *number;
+                    self.forwarder.queue.push(Deferred::Notification { ue_packet });
                     return Err(Outcome::Deferred);
                 }
             }
             None if ue_packet.session.is_none() => {
                 let session = self.by_address(ue_packet, packet, burst)?;
-                (ue_packet.session, *found) = (Some(session), tables.rules(turn, session));
+                (ue_packet.session, **found) = (Some(session), tables.rules(turn, session));
             }
             None => {}
         }
@@ -250,12 +194,12 @@ impl<R: Routes> Datapath<R> {
     /// Handles a packet for an unknown tunnel. Packets beyond the rate limit are dropped at once.
     #[inline(never)]
     fn unknown_tunnel(&mut self, number: u8, packet: &Packet, burst: BurstContext<'_>) -> Outcome {
-        let BurstContext { tables, now, .. } = burst;
-        if now >= self.error_indications_from && self.errors.has(now) {
-            self.deferred.push(Deferred::ErrorIndication { ue_packet: number });
+        if self.gtpu.may_send_error_indication(burst.now) {
+            self.forwarder.queue.push(Deferred::ErrorIndication { ue_packet: number });
             return Outcome::Deferred;
         }
-        tables.count(DropReason::ErrorIndicationSuppressed, 1, packet.len() as u64);
+        let octets = packet.len() as u64;
+        burst.tables.count(DropReason::ErrorIndicationSuppressed, 1, octets);
         Outcome::Drop(DropReason::UnknownTunnel)
     }
 
@@ -274,94 +218,9 @@ impl<R: Routes> Datapath<R> {
             return Ok(session);
         }
         // Linux has no route to it and would answer with ICMP errors.
-        match ue_packet.is_hairpin || self.pools.has(ue_packet.instance, to) {
+        match ue_packet.is_hairpin || self.forwarder.pools.has(ue_packet.instance, to) {
             true => Err(Outcome::Drop(DropReason::UnknownUser)),
             false => Err(Outcome::Linux),
         }
-    }
-
-    /// Returns the QoS flow of the packet's PDU session container; `None` if the container is of
-    /// the other direction.
-    #[inline]
-    pub(super) fn flow_of(&self, ue_packet: &UePacket) -> Option<Option<u8>> {
-        let Some(tunnel) = &ue_packet.tunnel else { return Some(None) };
-        let Some(container) = tunnel.pdu_session else { return Some(None) };
-        let interface = self.ports.interfaces.get(usize::from(tunnel.interface));
-        let is_n3 = interface.is_some_and(|interface| interface.role == Role::N3);
-        (!is_n3 || container.pdu_type == PduSession::UPLINK).then_some(Some(container.qfi))
-    }
-
-    /// Resumes or discards the held packets of a session before this packet, if its rules have
-    /// changed.
-    #[cold]
-    fn resume_before(&mut self, session: SessionIndex, rules: &Rules) {
-        let Some(held) = self.held.get(session) else { return };
-        if held.version != rules.version() {
-            let look = held.look(Some(rules), u64::MAX);
-            // Packets labelled just now are not held yet; the next turn resumes them.
-            if !self.fresh.contains(&session.0) {
-                self.held.remove(session);
-            }
-            self.deferred.push(Deferred::EndHold(session, look));
-        }
-    }
-
-    /// Holds a packet if there is room.
-    #[cold]
-    pub(super) fn hold(
-        &mut self,
-        session: SessionIndex,
-        rules: &Rules,
-        hold: classify::HoldLimits,
-        burst: BurstContext<'_>,
-    ) -> Outcome {
-        let now = burst.now;
-        let Some(key) = HoldKey::new(session.0) else {
-            return Outcome::Drop(DropReason::HoldLimit);
-        };
-        let fresh = self.fresh.iter().filter(|held| **held == session.0).count();
-        let most = usize::from(hold.packets);
-        let mut until = now.saturating_add(u64::from(hold.ms) * 1_000_000);
-        if let Some(before) = self.held.get(session) {
-            until = before.until; // the limit runs from the first held packet
-        }
-        let held = BufferedSession { session, version: rules.version(), since: now, until };
-        let is_full =
-            burst.turn.held(key) + fresh >= most || self.fresh.len() == self.fresh.capacity();
-        if is_full || until <= now || !self.held.add(held) {
-            overflow(burst.tables, session, rules);
-            return Outcome::Drop(DropReason::HoldLimit);
-        }
-        self.fresh.push(session.0);
-        Outcome::Hold(key)
-    }
-
-    /// Defers an ICMP error for a packet that could leave otherwise.
-    #[cold]
-    pub(super) fn icmp_error(
-        &mut self,
-        case: PacketCase<'_>,
-        icmp_error: IcmpError,
-        burst: BurstContext<'_>,
-    ) -> Outcome {
-        let PacketCase { number: ue_packet, session, rules, charge, .. } = case;
-        if let Some(reason) = charge::is_stopped(session, rules, charge, burst) {
-            return Outcome::Drop(reason);
-        }
-        self.deferred.push(Deferred::IcmpError { ue_packet, session, icmp_error });
-        Outcome::Deferred
-    }
-}
-
-/// Raises the overflow event, once per version of the rules.
-#[cold]
-fn overflow(tables: &LaneTables, session: SessionIndex, rules: &Rules) {
-    let words = tables.state.at(EntryId(session.0));
-    let (word, version) = (words.get(EVENTS), u64::from(rules.version()));
-    let before = if word >> 32 == version { word & event::ALL } else { 0 };
-    if before & event::OVERFLOW == 0 && !classify::is_later(word, rules.version()) {
-        let new = before | event::OVERFLOW | word & event::MARKER;
-        words.publish(EVENTS, version << 32 | new);
-        tables.events.raise(EntryId(session.0));
     }
 }

@@ -1,13 +1,13 @@
 //! Packet classification and enforcement: the one module that applies rules to packets.
 //!
-//! [`classify`] takes the rules of the packet's session, the packet's fields and the lane's counter
-//! slots. It neither allocates nor fails. Its steps (TS 29.244 clause 5.2.1): find the first PDR by
+//! A [`Classifier`] has the rules of the packet's session and the lane's counter slots. It neither
+//! allocates nor fails. Its steps (TS 29.244 clause 5.2.1): find the first PDR by
 //! precedence that matches; check gates; check URRs; check meters, all of which must conform before
 //! any is charged; apply the FAR. A packet that is held is not counted: it is decided again when it
 //! is released.
 //!
 //! A packet that may be forwarded is not charged yet, since its next hop and a frame for it are not
-//! known. Once they are, [`charge`] checks quotas and meters again, which earlier packets may have
+//! known. Once they are, [`Classifier::charge`] checks quotas and meters again, which earlier packets may have
 //! used up, and charges. ([`decide_simple`] leaves them to it altogether.) So URRs count the
 //! octets of inner IP packets that leave. URRs with MBQE (clause 8.2.68) also count what QoS
 //! enforcement or the FAR drops.
@@ -16,12 +16,10 @@
 //! session's pending event if [`Decision::events`] is not 0.
 
 mod apply_rule;
-mod block_access;
 mod block_rules;
 mod due_charge;
 mod packet_fields;
 mod rate_meter;
-mod redirection;
 mod simple_rules;
 mod urr_limits;
 
@@ -32,11 +30,11 @@ use fastlane::table::LaneState;
 use crate::rules::layout::counter_slots::WORDS;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::{
-    Block, Direction, Encapsulation, ForwardingAction, OuterPath, Rules, flag,
+    Direction, Encapsulation, ForwardingAction, OuterPath, Rules, flag,
 };
 use crate::session::{PdrId, SessionIndex};
 
-pub use block_access::{Blocks, BlocksInTurn};
+pub use block_rules::{Blocks, BlocksInTurn};
 pub use due_charge::Charge;
 pub use packet_fields::{PacketFields, Ports};
 pub use urr_limits::{is_later, marker_due, marker_sent};
@@ -54,7 +52,7 @@ pub struct Decision<'t> {
     /// the caller raises the session's pending event.
     pub events: u64,
     /// Counter slot of the last event.
-    pub line: u32,
+    pub slot: u32,
     /// Destinations of copies (DUPL).
     pub copies: &'t [OuterPath],
     /// Charge that is due when it leaves.
@@ -71,7 +69,7 @@ pub struct ChargeResult {
     /// New events, see [`Decision::events`].
     pub events: u64,
     /// Counter slot of the last event.
-    pub line: u32,
+    pub slot: u32,
 }
 
 /// Decision of the short path: the packet may be forwarded.
@@ -151,33 +149,101 @@ impl Path<'_> {
     }
 }
 
-/// Decides about a packet. A packet that may be forwarded is not charged yet.
+/// Classifier of the packets of one session: its rules and counter slots.
 ///
-/// `rules` are those of `session`, read once for this packet; `now` is `CLOCK_MONOTONIC` in ns. The
-/// session's own slot of `counter_slots` is accessed, and those of its further URRs and QERs.
-#[inline]
-pub fn decide<'t>(
-    rules: &'t Rules,
-    blocks: &impl Blocks<'t>,
-    fields: &PacketFields,
-    session: SessionIndex,
-    state: &LaneState<WORDS>,
-    now: u64,
-) -> Decision<'t> {
-    if has_blocks(rules, fields.tunnel) {
-        block_rules::decide(rules, blocks, fields, session, state, now)
-    } else {
-        simple_rules::decide(rules, fields, session, state, now)
+/// The rules are read once per packet. The session's own slot of `state` is accessed, and those of
+/// its further URRs and QERs.
+#[derive(Clone, Copy, Debug)]
+pub struct Classifier<'t, 's, B> {
+    /// Rules of the session.
+    pub rules: &'t Rules,
+    /// The session.
+    pub session: SessionIndex,
+    /// Access to its rule blocks.
+    pub blocks: B,
+    /// Counter slots of the lane.
+    pub state: &'s LaneState<WORDS>,
+    /// Time in ns of `CLOCK_MONOTONIC`.
+    pub now: u64,
+}
+
+impl<'t, B: Blocks<'t>> Classifier<'t, '_, B> {
+    /// Decides about a packet. A packet that may be forwarded is not charged yet.
+    #[inline]
+    #[must_use]
+    pub fn decide(&self, fields: &PacketFields) -> Decision<'t> {
+        if has_blocks(self.rules, fields.tunnel) {
+            block_rules::decide(self, fields)
+        } else {
+            simple_rules::decide(self, fields)
+        }
+    }
+
+    /// Charges a packet that is about to leave if meters and quotas allow it. Nothing may keep it
+    /// from leaving afterwards.
+    ///
+    /// The rules have the version that `charge` names.
+    #[inline]
+    #[must_use]
+    pub fn charge(&self, charge: Charge) -> ChargeResult {
+        self.check::<CHARGE>(charge)
+    }
+
+    /// Checks if [`charge`](Self::charge) would let a packet pass. A quota that stops it raises an
+    /// event.
+    #[must_use]
+    pub fn passes(&self, charge: Charge) -> ChargeResult {
+        self.check::<CHECK>(charge)
+    }
+
+    /// Returns the reason that stops a packet which will not leave in any case. Quotas that it
+    /// would use up are left unchanged.
+    #[must_use]
+    pub fn is_stopped(&self, charge: Charge) -> Option<DropReason> {
+        self.check::<LOOK>(charge).refused
+    }
+
+    #[inline]
+    fn check<const MODE: u8>(&self, charge: Charge) -> ChargeResult {
+        if charge.is_simple() {
+            simple_rules::charge::<MODE, B>(self, charge)
+        } else {
+            block_rules::charge::<MODE, B>(self, charge).into()
+        }
+    }
+
+    /// Returns the path of the rule that matches, regardless of URRs and meters, for packets that
+    /// this UPF originates. `None` if the rule does not forward, or redirects.
+    #[must_use]
+    pub fn own_path(&self, fields: &PacketFields) -> Option<Path<'t>> {
+        if has_blocks(self.rules, fields.tunnel) {
+            block_rules::own_path(self, fields)
+        } else {
+            simple_rules::own_path(self.rules, fields)
+        }
+    }
+
+    /// Returns the path of a tunnel's packets by its first rule; `None` if they are dropped or
+    /// held.
+    #[must_use]
+    pub fn tunnel_path(&self, teid: u32) -> Option<Path<'t>> {
+        if self.rules.has_blocks() {
+            block_rules::tunnel_path(self, teid)
+        } else {
+            simple_rules::tunnel_path(self.rules, teid)
+        }
     }
 }
 
-/// Decides about most packets without going through memory. `None` if [`classify`] has to decide.
+/// Decides about most packets without going through memory. `None` if a [`Classifier`] has to
+/// decide.
 #[inline(always)]
 pub fn decide_simple<'t>(rules: &'t Rules, fields: &PacketFields) -> Option<ForwardDecision<'t>> {
     if has_blocks(rules, fields.tunnel) { None } else { simple_rules::decide_simple(rules, fields) }
 }
 
-/// Charges most packets. If it returns false it has done nothing, and [`charge`] has to charge.
+/// Charges most packets. If it returns false it has done nothing, and
+/// [`Classifier::charge`] has to charge.
 #[inline(always)]
 pub fn charge_simple(
     rules: &Rules,
@@ -186,85 +252,13 @@ pub fn charge_simple(
     state: &LaneState<WORDS>,
     now: u64,
 ) -> bool {
-    charge.is_by_line() && simple_rules::charge_simple(rules, charge, session, state, now)
+    charge.is_simple() && simple_rules::charge_simple(rules, charge, session, state, now)
 }
 
 /// Returns true if blocks decide, by the cache line that the packet's direction most often has.
 #[inline(always)]
 const fn has_blocks(rules: &Rules, tunnel: Option<u32>) -> bool {
     rules.has_blocks_for(if tunnel.is_some() { Direction::Uplink } else { Direction::Downlink })
-}
-
-/// Charges a packet that is about to leave if meters and quotas allow it. Nothing may keep it from
-/// leaving afterwards.
-///
-/// `rules` have the version that `charge` names.
-#[inline]
-pub fn charge<'t>(
-    rules: &'t Rules,
-    blocks: &impl Blocks<'t>,
-    charge: Charge,
-    session: SessionIndex,
-    state: &LaneState<WORDS>,
-    now: u64,
-) -> ChargeResult {
-    look::<CHARGE>(rules, blocks, charge, session, state, now)
-}
-
-/// Checks if [`charge`] would let a packet pass. A quota that stops it raises an event.
-pub fn passes<'t>(
-    rules: &'t Rules,
-    blocks: &impl Blocks<'t>,
-    charge: Charge,
-    session: SessionIndex,
-    state: &LaneState<WORDS>,
-    now: u64,
-) -> ChargeResult {
-    look::<CHECK>(rules, blocks, charge, session, state, now)
-}
-
-/// Returns the reason that stops a packet which will not leave in any case. Quotas that it would
-/// use up are left unchanged.
-pub fn is_stopped<'t>(
-    rules: &'t Rules,
-    blocks: &impl Blocks<'t>,
-    charge: Charge,
-    session: SessionIndex,
-    state: &LaneState<WORDS>,
-    now: u64,
-) -> Option<DropReason> {
-    look::<LOOK>(rules, blocks, charge, session, state, now).refused
-}
-
-#[inline]
-fn look<'t, const MODE: u8>(
-    rules: &'t Rules,
-    blocks: &impl Blocks<'t>,
-    charge: Charge,
-    session: SessionIndex,
-    state: &LaneState<WORDS>,
-    now: u64,
-) -> ChargeResult {
-    if charge.is_by_line() {
-        simple_rules::charge::<MODE>(rules, charge, session, state, now)
-    } else {
-        block_rules::charge::<MODE>(blocks, charge, session, state, now).into()
-    }
-}
-
-/// Returns the path of the rule that matches, regardless of URRs and meters, for packets that this
-/// UPF originates. `None` if the rule does not forward, or redirects.
-pub fn own_path<'t>(
-    rules: &'t Rules,
-    blocks: &impl Blocks<'t>,
-    fields: &PacketFields,
-    session: SessionIndex,
-) -> Option<Path<'t>> {
-    if has_blocks(rules, fields.tunnel) {
-        block_rules::own_path(rules, blocks, fields, session)
-    } else {
-        simple_rules::own_path(rules, fields)
-    }
 }
 
 /// Returns true if a tunnel belongs to the session. False for a late packet whose session index has
@@ -286,7 +280,7 @@ impl<'t> Decision<'t> {
             pdr,
             direction,
             events: 0,
-            line: 0,
+            slot: 0,
             copies: &[],
             charge,
         }
@@ -295,13 +289,13 @@ impl<'t> Decision<'t> {
 
 impl From<Decision<'_>> for ChargeResult {
     fn from(decision: Decision<'_>) -> Self {
-        let Decision { action, pdr, events, line, .. } = decision;
+        let Decision { action, pdr, events, slot, .. } = decision;
         let refused = match action {
             Action::Forward(_) => None,
             Action::Drop(reason) => Some(reason),
             Action::Hold(_) => Some(DropReason::HoldLimit), // a held packet is never charged
         };
-        Self { refused, pdr, events, line }
+        Self { refused, pdr, events, slot }
     }
 }
 
@@ -315,13 +309,6 @@ const LOOK: u8 = 0;
 const CHECK: u8 = 1;
 /// Mode: charge a packet if it may leave.
 const CHARGE: u8 = 2;
-
-/// Blocks in private memory by index, for tests and tools.
-impl<'t> Blocks<'t> for &'t [Block] {
-    fn block(&self, place: usize) -> Option<&'t Block> {
-        self.get(place)
-    }
-}
 
 #[cfg(test)]
 mod tests;

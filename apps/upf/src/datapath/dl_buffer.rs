@@ -1,27 +1,33 @@
 //! Downlink buffering: the sessions for which a lane holds packets. The lane polls some of them in
 //! each turn for changed rules and then resumes their packets. No message is needed.
 
-use fastlane::HoldKey;
+use fastlane::table::EntryId;
+use fastlane::{HoldKey, Turn};
 
+use super::classify::{self, HoldLimits};
+use super::lane_tables::{BurstContext, LaneTables, TurnContext};
+use super::outcome::Outcome;
+use crate::rules::layout::counter_slots::{EVENTS, event};
+use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::Rules;
 use crate::session::SessionIndex;
 
 /// Sessions polled per turn.
 const POLLED_PER_TURN: usize = 16;
 /// Maximum number of sessions for which a lane holds packets.
-pub(crate) const MAX_SESSIONS: usize = 65_536;
+const MAX_SESSIONS: usize = 65_536;
+/// Maximum number of packets held in a burst.
+const MAX_HELD_IN_BURST: usize = 1024;
 
 /// A session with held packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BufferedSession {
+struct BufferedSession {
     /// Session index.
-    pub(crate) session: SessionIndex,
+    session: SessionIndex,
     /// Lower 32 bits of the rules' version when the last packet was held.
-    pub(crate) version: u32,
-    /// Time when the first packet was held, in ns of `CLOCK_MONOTONIC`.
-    pub(crate) since: u64,
+    version: u32,
     /// Time until which packets are held, in ns of `CLOCK_MONOTONIC`.
-    pub(crate) until: u64,
+    until: u64,
 }
 
 /// Decision about the held packets of a session.
@@ -35,10 +41,27 @@ pub(crate) enum BufferDecision {
     Discard,
 }
 
+impl BufferDecision {
+    /// Resumes or discards the packets held under a key.
+    #[cold]
+    pub(crate) fn carry_out(self, key: HoldKey, context: &mut TurnContext<'_>) {
+        match self {
+            Self::Resume => {
+                context.turn.resume(key);
+            }
+            Self::Discard => {
+                let discarded = context.turn.discard(key);
+                context.tables.count(DropReason::HoldDiscarded, discarded as u64, 0);
+            }
+            Self::Hold => {}
+        }
+    }
+}
+
 impl BufferedSession {
     /// Decides about the held packets by the current rules. Rules of another version decide again,
     /// unless they discard held packets.
-    pub(crate) fn look(&self, rules: Option<&Rules>, now: u64) -> BufferDecision {
+    fn decide(&self, rules: Option<&Rules>, now: u64) -> BufferDecision {
         match rules {
             None => BufferDecision::Discard,
             Some(rules) if rules.gives_up(self.version) => BufferDecision::Discard,
@@ -51,18 +74,119 @@ impl BufferedSession {
 
 /// All sessions of a lane with held packets.
 #[derive(Clone, Debug)]
-pub(crate) struct DlBuffer {
+struct BufferedSessions {
     sessions: Vec<BufferedSession>,
     /// By session: 1 + index in `sessions`, or 0.
-    places: Vec<u32>,
+    slots: Vec<u32>,
     next: usize,
+}
+
+impl BufferedSessions {
+    /// Creates an empty buffer for `sessions` sessions.
+    fn new(sessions: usize) -> Self {
+        let capacity = MAX_SESSIONS.min(sessions);
+        Self { sessions: Vec::with_capacity(capacity), slots: vec![0; sessions], next: 0 }
+    }
+
+    /// Returns true if nothing is held.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// Returns the index of a session in `sessions`.
+    #[inline]
+    fn position(&self, session: SessionIndex) -> Option<usize> {
+        Some(self.slots.get(session.0 as usize)?.checked_sub(1)? as usize)
+    }
+
+    /// Returns a session that has held packets.
+    #[inline]
+    fn get(&self, session: SessionIndex) -> Option<&BufferedSession> {
+        self.sessions.get(self.position(session)?)
+    }
+
+    /// Records that a packet of a session is held; false if too many sessions are.
+    fn add(&mut self, held: BufferedSession) -> bool {
+        if let Some(position) = self.position(held.session) {
+            if let Some(before) = self.sessions.get_mut(position) {
+                before.version = held.version;
+            }
+            return true;
+        }
+        let Some(slot) = self.slots.get_mut(held.session.0 as usize) else { return false };
+        if self.sessions.len() == self.sessions.capacity() {
+            return false;
+        }
+        self.sessions.push(held);
+        *slot = self.sessions.len() as u32;
+        true
+    }
+
+    /// Removes a session.
+    fn remove(&mut self, session: SessionIndex) {
+        if let Some(position) = self.position(session) {
+            self.forget(position);
+        }
+    }
+
+    fn forget(&mut self, position: usize) {
+        let removed = self.sessions.swap_remove(position);
+        for (session, value) in [
+            (self.sessions.get(position).map(|held| held.session), position as u32 + 1),
+            (Some(removed.session), 0),
+        ] {
+            let session = session.map_or(usize::MAX, |session| session.0 as usize);
+            if let Some(word) = self.slots.get_mut(session) {
+                *word = value;
+            }
+        }
+    }
+
+    /// Polls up to 16 sessions, round robin, by `decide`. Decisions other than `Hold` are passed to
+    /// `on_decision` with the key, and the session is removed.
+    fn poll(
+        &mut self,
+        mut decide: impl FnMut(&BufferedSession) -> BufferDecision,
+        mut on_decision: impl FnMut(HoldKey, BufferDecision),
+    ) {
+        for _ in 0..POLLED_PER_TURN.min(self.sessions.len()) {
+            if self.next >= self.sessions.len() {
+                self.next = 0;
+            }
+            let Some(held) = self.sessions.get(self.next).copied() else { return };
+            match decide(&held) {
+                BufferDecision::Hold => self.next += 1,
+                decision => {
+                    self.forget(self.next);
+                    if let Some(key) = HoldKey::new(held.session.0) {
+                        on_decision(key, decision);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Downlink buffer of a lane.
+#[derive(Clone, Debug)]
+pub(crate) struct DlBuffer {
+    sessions: BufferedSessions,
+    /// Sessions of packets labelled `Hold` in the current burst; the lane's own count does not
+    /// include them yet.
+    labelled: Vec<SessionIndex>,
+    /// Number of the current burst.
+    burst: u64,
+    /// Last published number of held packets.
+    published: usize,
 }
 
 impl DlBuffer {
     /// Creates an empty buffer for `sessions` sessions.
     pub(crate) fn new(sessions: usize) -> Self {
-        let most = MAX_SESSIONS.min(sessions);
-        Self { sessions: Vec::with_capacity(most), places: vec![0; sessions], next: 0 }
+        let sessions = BufferedSessions::new(sessions);
+        let labelled = Vec::with_capacity(MAX_HELD_IN_BURST);
+        Self { sessions, labelled, burst: 0, published: 0 }
     }
 
     /// Returns true if nothing is held.
@@ -71,77 +195,131 @@ impl DlBuffer {
         self.sessions.is_empty()
     }
 
-    /// Returns the index of a session in `sessions`.
+    /// Begins the burst of this number, unless it has begun.
     #[inline]
-    fn place(&self, session: SessionIndex) -> Option<usize> {
-        Some(self.places.get(session.0 as usize)?.checked_sub(1)? as usize)
-    }
-
-    /// Returns a session that has held packets.
-    #[inline]
-    pub(crate) fn get(&self, session: SessionIndex) -> Option<&BufferedSession> {
-        self.sessions.get(self.place(session)?)
-    }
-
-    /// Records that a packet of a session is held; false if too many sessions are.
-    pub(crate) fn add(&mut self, held: BufferedSession) -> bool {
-        if let Some(place) = self.place(held.session) {
-            if let Some(before) = self.sessions.get_mut(place) {
-                before.version = held.version;
-            }
-            return true;
-        }
-        let Some(place) = self.places.get_mut(held.session.0 as usize) else { return false };
-        if self.sessions.len() == self.sessions.capacity() {
-            return false;
-        }
-        self.sessions.push(held);
-        *place = self.sessions.len() as u32;
-        true
-    }
-
-    /// Removes a session.
-    pub(crate) fn remove(&mut self, session: SessionIndex) {
-        if let Some(place) = self.place(session) {
-            self.forget(place);
+    pub(crate) fn begin_burst(&mut self, burst: u64) {
+        if self.burst != burst {
+            self.burst = burst;
+            self.labelled.clear();
         }
     }
 
-    fn forget(&mut self, place: usize) {
-        let gone = self.sessions.swap_remove(place);
-        for (session, value) in [
-            (self.sessions.get(place).map(|held| held.session), place as u32 + 1),
-            (Some(gone.session), 0),
-        ] {
-            let session = session.map_or(usize::MAX, |session| session.0 as usize);
-            if let Some(word) = self.places.get_mut(session) {
-                *word = value;
-            }
-        }
-    }
-
-    /// Polls up to 16 sessions, round robin. `look` decides; decisions other than `Hold` are passed
-    /// to `tell` with the key, and the session is removed.
-    pub(crate) fn look(
+    /// Holds a packet if there is room.
+    #[cold]
+    pub(crate) fn hold(
         &mut self,
-        mut look: impl FnMut(&BufferedSession) -> BufferDecision,
-        mut on_decision: impl FnMut(HoldKey, BufferDecision),
+        session: SessionIndex,
+        rules: &Rules,
+        limits: HoldLimits,
+        burst: BurstContext<'_>,
+    ) -> Outcome {
+        let now = burst.now;
+        let Some(key) = HoldKey::new(session.0) else {
+            return Outcome::Drop(DropReason::HoldLimit);
+        };
+        let labelled = self.labelled.iter().filter(|held| **held == session).count();
+        let most = usize::from(limits.packets);
+        let mut until = now.saturating_add(u64::from(limits.ms) * 1_000_000);
+        if let Some(before) = self.sessions.get(session) {
+            until = before.until; // the limit runs from the first held packet
+        }
+        let held = BufferedSession { session, version: rules.version(), until };
+        let is_full = burst.turn.held(key) + labelled >= most
+            || self.labelled.len() == self.labelled.capacity();
+        if is_full || until <= now || !self.sessions.add(held) {
+            raise_overflow(burst.tables, session, rules);
+            return Outcome::Drop(DropReason::HoldLimit);
+        }
+        self.labelled.push(session);
+        Outcome::Hold(key)
+    }
+
+    /// Decides about the held packets of a session before a packet by these rules. `None` if none
+    /// are held or the rules have not changed.
+    #[cold]
+    pub(crate) fn decide_before(
+        &mut self,
+        session: SessionIndex,
+        rules: &Rules,
+    ) -> Option<BufferDecision> {
+        let held = self.sessions.get(session).filter(|held| held.version != rules.version())?;
+        let decision = held.decide(Some(rules), u64::MAX);
+        // Packets labelled just now are not held yet; the next turn resumes them.
+        if !self.labelled.contains(&session) {
+            self.sessions.remove(session);
+        }
+        Some(decision)
+    }
+
+    /// Resumes or discards the held packets of a session whose rules have changed.
+    pub(crate) fn on_change(
+        &mut self,
+        session: SessionIndex,
+        rules: &Rules,
+        context: &mut TurnContext<'_>,
     ) {
-        for _ in 0..POLLED_PER_TURN.min(self.sessions.len()) {
-            if self.next >= self.sessions.len() {
-                self.next = 0;
-            }
-            let Some(held) = self.sessions.get(self.next).copied() else { return };
-            match look(&held) {
-                BufferDecision::Hold => self.next += 1,
-                done => {
-                    self.forget(self.next);
-                    if let Some(key) = HoldKey::new(held.session.0) {
-                        on_decision(key, done);
-                    }
-                }
+        let held = self.sessions.get(session).filter(|held| held.version != rules.version());
+        if let Some(decision) = held.map(|held| held.decide(Some(rules), context.turn.now())) {
+            self.sessions.remove(session);
+            if let Some(key) = HoldKey::new(session.0) {
+                decision.carry_out(key, context);
             }
         }
+    }
+
+    /// Ends the burst and checks some of the sessions that have held packets.
+    #[inline]
+    pub(crate) fn poll(&mut self, context: &mut TurnContext<'_>) {
+        self.labelled.clear();
+        if !self.is_empty() {
+            self.poll_sessions(context);
+        }
+        self.publish(context.tables, context.turn);
+    }
+
+    #[cold]
+    fn poll_sessions(&mut self, context: &mut TurnContext<'_>) {
+        let now = context.turn.now();
+        context.turn.keep_awake(); // rules may change and hold times may expire
+        let mut decided: [Option<(HoldKey, BufferDecision)>; POLLED_PER_TURN] =
+            [None; POLLED_PER_TURN];
+        let mut count = 0;
+        let (tables, turn) = (context.tables, &*context.turn);
+        self.sessions.poll(
+            |held| held.decide(tables.rules(turn, held.session), now),
+            |key, decision| {
+                if let Some(slot) = decided.get_mut(count) {
+                    *slot = Some((key, decision));
+                    count += 1;
+                }
+            },
+        );
+        for (key, decision) in decided.into_iter().flatten() {
+            decision.carry_out(key, context);
+        }
+    }
+
+    /// Publishes the number of held packets, including those labelled just now.
+    #[inline]
+    pub(crate) fn publish(&mut self, tables: &LaneTables, turn: &Turn) {
+        let now = turn.held_packets() + self.labelled.len();
+        if now != self.published {
+            self.published = now;
+            tables.publish_held(now as u64);
+        }
+    }
+}
+
+/// Raises the overflow event, once per version of the rules.
+#[cold]
+fn raise_overflow(tables: &LaneTables, session: SessionIndex, rules: &Rules) {
+    let words = tables.state.at(EntryId(session.0));
+    let (word, version) = (words.get(EVENTS), u64::from(rules.version()));
+    let before = if word >> 32 == version { word & event::ALL } else { 0 };
+    if before & event::OVERFLOW == 0 && !classify::is_later(word, rules.version()) {
+        let new = before | event::OVERFLOW | word & event::MARKER;
+        words.publish(EVENTS, version << 32 | new);
+        tables.events.raise(EntryId(session.0));
     }
 }
 
@@ -150,33 +328,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_are_looked_at_in_turn() {
-        let mut held = DlBuffer::new(1000);
-        let one = |session| BufferedSession {
-            session: SessionIndex(session),
-            version: 1,
-            since: 0,
-            until: 9,
-        };
+    fn all_sessions_are_polled_in_turn() {
+        let mut held = BufferedSessions::new(1000);
+        let one =
+            |session| BufferedSession { session: SessionIndex(session), version: 1, until: 9 };
         assert!((0..100).all(|session| held.add(one(session * 7))));
-        assert!(held.add(one(7)), "it is there already");
-        assert!(!held.add(one(1000)), "there is no such session");
+        assert!(held.add(one(7)), "the session has held packets already");
+        assert!(!held.add(one(1000)), "the session does not exist");
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..7 {
-            held.look(
+            held.poll(
                 |held| {
                     seen.insert(held.session.0);
                     if held.session.0 == 14 { BufferDecision::Resume } else { BufferDecision::Hold }
                 },
-                |key, look| assert_eq!((key.number(), look), (14, BufferDecision::Resume)),
+                |key, decision| assert_eq!((key.number(), decision), (14, BufferDecision::Resume)),
             );
         }
         assert_eq!(seen.len(), 100);
-        let has = |held: &DlBuffer, session| held.get(SessionIndex(session)).is_some();
+        let has = |held: &BufferedSessions, session| held.get(SessionIndex(session)).is_some();
         assert!(!has(&held, 14) && has(&held, 7) && !has(&held, 8));
         held.remove(SessionIndex(7));
         assert!(!has(&held, 7) && !held.is_empty());
         (0..100).for_each(|session| held.remove(SessionIndex(session * 7)));
-        assert!(held.is_empty() && held.places.iter().all(|place| *place == 0));
+        assert!(held.is_empty() && held.slots.iter().all(|slot| *slot == 0));
     }
 }

@@ -1,151 +1,116 @@
-//! Egress of packets without a tunnel, to the data network: they are routed together.
+//! Egress of packets without a tunnel: to the data network, routed together, and to other UEs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
-use fastlane::mirror::{IngressInterface, ReversePath};
+use fastlane::Packet;
+use fastlane::mirror::{
+    FallbackReason, Family, IngressInterface, NextHop, ReversePath, RouteLookup,
+};
 use fastlane::wire::Ipv4;
-use fastlane::{Packet, Turn};
 
-use super::apply::{Outcome, PacketCase};
-use super::charge::SessionCharge;
-use super::deferred::{Deferred, Egress};
-use super::forward::inner_mut;
+use super::charge::charge;
+use super::deferred_queue::Deferred;
+use super::forward::Forwarder;
 use super::icmp::IcmpError;
 use super::inner_packet;
 use super::ip_header;
-use super::lane_tables::DestinationAddress;
-use super::lookup::{Batch, PacketRules, RouteBatch, RoutedPacket, UePacket};
-use super::next_hop::{Routes, drop_reason_of};
-use super::port_map::RouteSource;
-use super::{BurstContext, Datapath};
+use super::lane_tables::{BurstContext, DestinationAddress};
+use super::lookup::{
+    Batch, ClassifiedPacket, PacketRules, RouteBatch, RoutedPacket, SessionCharge, SessionPacket,
+    UePacket,
+};
+use super::next_hop::Egress;
+use super::outcome::Outcome;
+use super::routes::{RouteSource, Routes, drop_reason_of};
 use crate::config::Role;
 use crate::rules::layout::drop_reason::DropReason;
-use crate::rules::layout::session_rules::{Direction, Rules};
+use crate::rules::layout::session_rules::Direction;
+use crate::session::InstanceId;
 
-/// An IP version, by its address type.
-pub(crate) trait Family: Copy + Into<IpAddr> {
-    /// True for IPv6.
-    const IS_V6: bool;
-
-    /// Routes all packets of a batch.
-    fn next_hops<R: Routes>(
-        routes: &R,
-        turn: &Turn,
-        table: Option<u32>,
-        leaving: &mut RouteBatch<Self>,
-    );
-
-    /// Returns the address as a destination.
-    fn to(self) -> DestinationAddress;
-
+/// Address type of packets to the data network: `Ipv4Addr` or `Ipv6Addr`.
+pub(crate) trait NetworkAddress:
+    Family + Copy + Into<IpAddr> + Into<DestinationAddress>
+{
     /// Returns true if Linux forwards packets that arrive there, whatever their source.
-    fn is_forwarded(entrance: &IngressInterface) -> bool;
+    fn is_forwarded(ingress: &IngressInterface) -> bool;
 }
 
-impl Family for Ipv4Addr {
-    const IS_V6: bool = false;
-
-    fn next_hops<R: Routes>(
-        routes: &R,
-        turn: &Turn,
-        table: Option<u32>,
-        leaving: &mut RouteBatch<Self>,
-    ) {
-        let count = leaving.count;
-        let (to, flows) = (&leaving.to[..count], &leaving.flows[..count]);
-        routes.next_hops4(turn, table, to, flows, &mut leaving.answers[..count]);
-    }
-
-    fn to(self) -> DestinationAddress {
-        DestinationAddress::V4(self)
-    }
-
-    fn is_forwarded(entrance: &IngressInterface) -> bool {
+impl NetworkAddress for Ipv4Addr {
+    fn is_forwarded(ingress: &IngressInterface) -> bool {
         // The UE pools are blackhole routes, so a reverse path check in Linux would drop the
         // packet.
-        entrance.forwards4 && entrance.reverse_path == ReversePath::Any
+        ingress.forwards4 && ingress.reverse_path == ReversePath::Any
     }
 }
 
-impl Family for Ipv6Addr {
-    const IS_V6: bool = true;
-
-    fn next_hops<R: Routes>(
-        routes: &R,
-        turn: &Turn,
-        table: Option<u32>,
-        leaving: &mut RouteBatch<Self>,
-    ) {
-        let count = leaving.count;
-        let (to, flows) = (&leaving.to[..count], &leaving.flows[..count]);
-        routes.next_hops6(turn, table, to, flows, &mut leaving.answers[..count]);
-    }
-
-    fn to(self) -> DestinationAddress {
-        DestinationAddress::V6(self)
-    }
-
-    fn is_forwarded(entrance: &IngressInterface) -> bool {
-        entrance.forwards6
+impl NetworkAddress for Ipv6Addr {
+    fn is_forwarded(ingress: &IngressInterface) -> bool {
+        ingress.forwards6
     }
 }
 
-impl<R: Routes> Datapath<R> {
+impl<R: Routes> Forwarder<R> {
     /// Forwards all packets of the batch that leave without a tunnel.
     #[inline]
-    pub(super) fn route_all(
+    pub(crate) fn route_all(
         &mut self,
         batch: &mut Batch,
         found: &PacketRules<'_>,
         packets: &mut [Packet],
         burst: BurstContext<'_>,
     ) {
-        let Batch { ue_packets, four, six, .. } = batch;
-        if four.count > 0 {
-            self.route_batch((ue_packets, found), four, packets, burst);
+        let Batch { ue_packets, routed, .. } = batch;
+        if routed.four.count > 0 {
+            self.route_batch(ue_packets, found, &mut routed.four, packets, burst);
         }
-        if six.count > 0 {
-            self.route_batch((ue_packets, found), six, packets, burst);
+        if routed.six.count > 0 {
+            self.route_batch(ue_packets, found, &mut routed.six, packets, burst);
         }
     }
 
-    fn route_batch<A: Family>(
+    fn route_batch<A: NetworkAddress>(
         &mut self,
-        (ue_packets, found): (&[UePacket], &PacketRules<'_>),
-        leaving: &mut RouteBatch<A>,
+        ue_packets: &[UePacket],
+        found: &PacketRules<'_>,
+        routed: &mut RouteBatch<A>,
         packets: &mut [Packet],
         burst: BurstContext<'_>,
     ) {
-        let first = leaving.packets[0].instance;
+        let first = routed.packets[0].instance;
         let mut is_fixed = true;
         if let RouteSource::Table(table) = self.ports.route_source(first, |role| role == Role::N6) {
             is_fixed = false;
-            A::next_hops(&self.routes, burst.turn, table, leaving);
+            let count = routed.count;
+            let (to, flows) = (&routed.to[..count], &routed.flows[..count]);
+            let answers = &mut routed.answers[..count];
+            self.routes.next_hops(burst.turn, table, to, flows, answers);
         }
-        for at in 0..leaving.count {
-            let plain = &leaving.packets[at];
-            let Some(ue_packet) = ue_packets.get(usize::from(plain.ue_packet)) else { continue };
-            let Some(rules) = found.get(usize::from(plain.ue_packet)).copied().flatten() else {
-                continue;
-            };
-            let Some(packet) = packets.get_mut(usize::from(ue_packet.place)) else { continue };
+        for at in 0..routed.count {
+            let plain = &routed.packets[at];
+            let RoutedPacket { ue_packet: number, session, charge, .. } = *plain;
+            let Some(ue_packet) = ue_packets.get(usize::from(number)) else { continue };
+            let Some(rules) = found.get(usize::from(number)).copied().flatten() else { continue };
+            let Some(packet) = packets.get_mut(usize::from(ue_packet.position)) else { continue };
             let octets = packet.len() as u64;
+            let to = routed.to[at];
             let other;
-            let mut answer = &leaving.answers[at];
+            let mut answer = &routed.answers[at];
             if plain.instance != first || is_fixed {
-                other = self.route_one(plain, leaving.to[at], leaving.flows[at], burst);
+                other = self.route_one(plain, to, routed.flows[at], burst);
                 answer = &other;
             }
             let outcome = match answer {
                 RouteLookup::Forward(hop) => {
-                    self.send_to_next_hop::<A>(ue_packet, plain, rules, hop, packet, burst)
+                    let found = SessionPacket { ue_packet, number, session, rules };
+                    let classified = found.classified(Direction::Uplink, charge);
+                    self.send_to_next_hop::<A>(classified, plain, hop, packet, burst)
                 }
-                RouteLookup::Fallback(reason) => {
-                    self.unrouted(ue_packet, plain, leaving.to[at], *reason, packet, burst)
+                RouteLookup::Fallback(FallbackReason::NoNeighbour) => {
+                    self.send_by_linux(ue_packet, plain, to, packet, burst)
                 }
+                RouteLookup::Fallback(reason) => self.unrouted(plain, to, *reason, burst),
             };
-            self.label(burst.tables, packet, outcome, octets);
+            self.counters.label(burst.tables, packet, outcome, octets);
         }
     }
 
@@ -153,7 +118,7 @@ impl<R: Routes> Datapath<R> {
     /// to one next hop. In the latter case packets to UEs are found here, since no route says which
     /// they are.
     #[inline(never)]
-    fn route_one<A: Family>(
+    fn route_one<A: NetworkAddress>(
         &self,
         plain: &RoutedPacket,
         to: A,
@@ -161,8 +126,7 @@ impl<R: Routes> Datapath<R> {
         burst: BurstContext<'_>,
     ) -> RouteLookup {
         let route_source = self.ports.route_source(plain.instance, |role| role == Role::N6);
-        let is_ue =
-            |instance| burst.tables.owner(burst.turn, &to.to().key(instance), to.to()).is_some();
+        let is_ue = |instance| burst.tables.owner(burst.turn, instance, to.into()).is_some();
         let instance = plain.instance.or(self.only_instance);
         match route_source {
             RouteSource::Fixed(_) if instance.is_some_and(is_ue) => {
@@ -174,11 +138,10 @@ impl<R: Routes> Datapath<R> {
 
     /// Forwards a packet to a next hop.
     #[inline(always)]
-    fn send_to_next_hop<A: Family>(
+    fn send_to_next_hop<A: NetworkAddress>(
         &mut self,
-        ue_packet: &UePacket,
+        classified: ClassifiedPacket<'_>,
         plain: &RoutedPacket,
-        rules: &Rules,
         hop: &NextHop,
         packet: &mut Packet,
         burst: BurstContext<'_>,
@@ -188,26 +151,21 @@ impl<R: Routes> Datapath<R> {
             return Outcome::Drop(DropReason::NoRoute);
         }
         if plain.length > hop.mtu {
-            return self.too_long(ue_packet, plain, rules, hop, packet, burst);
+            return self.too_long(classified, hop, packet, burst);
         }
-        let charged = self.deferred.charge(ue_packet, plain.session, rules, plain.charge, burst);
-        if let Err(outcome) = charged {
+        if let Err(outcome) = charge(classified, &mut self.queue, burst) {
             return outcome;
         }
-        let inner = inner_mut(packet, ue_packet);
+        let ue_packet = classified.ue_packet;
+        let inner = ue_packet.inner_mut(packet);
         if ue_packet.tunnel.is_some() {
             ip_header::decrement_ttl(inner);
         }
         if plain.mask != 0 {
             ip_header::mark(inner, plain.marking, plain.mask);
         }
-        match ip_header::send(
-            packet,
-            usize::from(ue_packet.at),
-            plain.length as usize,
-            A::IS_V6,
-            hop,
-        ) {
+        let (at, length) = (usize::from(ue_packet.at), plain.length as usize);
+        match ip_header::send(packet, at, length, A::IPV6, hop) {
             true => Outcome::Forward(hop.port, DropReason::ForwardedUplink),
             false => Outcome::Drop(DropReason::NoFrame),
         }
@@ -216,69 +174,103 @@ impl<R: Routes> Datapath<R> {
     #[cold]
     fn too_long(
         &mut self,
-        ue_packet: &UePacket,
-        plain: &RoutedPacket,
-        rules: &Rules,
+        classified: ClassifiedPacket<'_>,
         hop: &NextHop,
         packet: &Packet,
         burst: BurstContext<'_>,
     ) -> Outcome {
+        let ClassifiedPacket { ue_packet, number, .. } = classified;
         let Some(inner) = inner_packet::read(ue_packet.inner(packet.bytes())) else {
             return Outcome::Drop(DropReason::TooLong);
         };
-        let RoutedPacket { ue_packet: number, session, charge, .. } = *plain;
         if !inner.dont_fragment {
             let room = hop.mtu.max(Ipv4::LENGTH as u32 + 8);
-            return self.defer_fragmentation(
-                number,
-                SessionCharge { session, charge },
-                Egress::NextHop(*hop),
-                room,
-            );
+            let out = Egress::NextHop(*hop);
+            return self.defer_fragmentation(number, classified.due(), out, room);
         }
-        let case =
-            PacketCase { ue_packet, number, session, rules, direction: Direction::Uplink, charge };
-        self.icmp_error(case, IcmpError::TooLong(hop.mtu), burst)
+        self.defer_icmp_error(classified, IcmpError::TooLong(hop.mtu), burst)
     }
 
-    /// Handles a packet without a route in the mirror: it may be another UE's, or Linux has to
-    /// resolve its neighbour. Linux receives the UE's packet unchanged in an Ethernet frame.
+    /// Handles a packet without a route in the mirror: it may be another UE's.
     #[cold]
-    fn unrouted<A: Family>(
+    fn unrouted<A: NetworkAddress>(
+        &mut self,
+        plain: &RoutedPacket,
+        to: A,
+        reason: FallbackReason,
+        burst: BurstContext<'_>,
+    ) -> Outcome {
+        if let Some(instance) = plain.instance.or(self.only_instance)
+            && burst.tables.owner(burst.turn, instance, to.into()).is_some()
+        {
+            let (ue_packet, due) = (plain.ue_packet, plain.due());
+            self.queue.push(Deferred::ToUe { ue_packet, instance, due });
+            return Outcome::Deferred;
+        }
+        Outcome::Drop(drop_reason_of(reason))
+    }
+
+    /// Sends a packet by Linux, which resolves its neighbour. Linux receives the UE's packet
+    /// unchanged in an Ethernet frame.
+    #[cold]
+    fn send_by_linux<A: NetworkAddress>(
         &mut self,
         ue_packet: &UePacket,
         plain: &RoutedPacket,
         to: A,
-        reason: FallbackReason,
         packet: &mut Packet,
         burst: BurstContext<'_>,
     ) -> Outcome {
-        let instance = plain.instance.or(self.only_instance);
-        if reason != FallbackReason::NoNeighbour
-            && let Some(instance) = instance
-            && burst.tables.owner(burst.turn, &to.to().key(instance), to.to()).is_some()
-        {
-            let RoutedPacket { ue_packet, session, charge, .. } = *plain;
-            self.deferred.push(Deferred::ToUe { ue_packet, instance, session, charge });
-            return Outcome::Deferred;
-        }
-        if reason != FallbackReason::NoNeighbour {
-            return Outcome::Drop(drop_reason_of(reason));
-        }
-        let entrance = self.routes.ingress(burst.turn, packet.port());
-        let Some(entrance) = entrance.filter(A::is_forwarded) else {
-            self.deferred.push(Deferred::Resolve(to.into()));
+        let ingress = self.routes.ingress(burst.turn, packet.port());
+        let Some(ingress) = ingress.filter(A::is_forwarded) else {
+            self.queue.push(Deferred::Resolve(to.into()));
             return Outcome::Drop(DropReason::NoNeighbour);
         };
-        let charged = self.charge_later(ue_packet, plain.session, plain.charge, packet, burst);
-        if let Err(outcome) = charged {
+        if let Err(outcome) = self.charge_later(ue_packet, plain.due(), packet, burst) {
             return outcome;
         }
-        let addresses = [entrance.mac, [2, 0, 0, 0, 0, 0]];
+        let addresses = [ingress.mac, [2, 0, 0, 0, 0, 0]];
         let (at, length) = (usize::from(ue_packet.at), plain.length as usize);
-        match ip_header::send_between(packet, at, length, A::IS_V6, addresses) {
+        match ip_header::send_between(packet, at, length, A::IPV6, addresses) {
             true => Outcome::ForwardByLinux,
             false => Outcome::Drop(DropReason::NoNeighbour),
+        }
+    }
+
+    /// Sends a packet to another UE of the same network instance. The sender's half of the path
+    /// ends here and is charged. The packet goes to the lane of the other UE, even if it is this
+    /// one, and is handled there as a packet from the data network. It travels behind an Ethernet
+    /// header whose destination carries the network instance.
+    pub(crate) fn send_to_ue(
+        &mut self,
+        ue_packet: &UePacket,
+        instance: InstanceId,
+        due: SessionCharge,
+        packet: &mut Packet,
+        burst: BurstContext<'_>,
+    ) -> Outcome {
+        if ue_packet.is_hairpin {
+            // The receiving UE's rules forward it to a UE again.
+            return Outcome::Drop(DropReason::Loop);
+        }
+        let Some(port) = self.ports.hairpin else { return Outcome::Drop(DropReason::NoHairpin) };
+        let Some(inner) = inner_packet::read(ue_packet.inner(packet.bytes())) else {
+            return Outcome::Drop(DropReason::Malformed);
+        };
+        if burst.tables.owner(burst.turn, instance, inner.to()).is_none() {
+            return Outcome::Drop(DropReason::UnknownUser);
+        }
+        if let Err(outcome) = self.charge_later(ue_packet, due, packet, burst) {
+            return outcome;
+        }
+        burst.tables.count(DropReason::UserToUser, 1, u64::from(inner.length));
+        ip_header::decrement_ttl(ue_packet.inner_mut(packet));
+        let [high, low] = instance.to_be_bytes();
+        let addresses = [[2, 0, 0, 0, high, low], [2, 0, 0, 0, 0, 0]];
+        let (at, length) = (usize::from(ue_packet.at), inner.length as usize);
+        match ip_header::send_between(packet, at, length, inner.is_v6, addresses) {
+            true => Outcome::Forward(port, DropReason::ForwardedUplink),
+            false => Outcome::Drop(DropReason::NoFrame),
         }
     }
 }

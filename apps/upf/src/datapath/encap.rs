@@ -4,7 +4,7 @@
 //! too long are fragmented inside the tunnel, so tunnel endpoints never reassemble. UDP has no
 //! checksum over IPv4 and has one over IPv6 (TS 29.281 clause 4.4.2).
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane::mirror::NextHop;
 use fastlane::wire::checksum::{self, Sum};
@@ -34,6 +34,22 @@ impl Endpoints {
         match self {
             Self::V4(..) => Ipv4::LENGTH,
             Self::V6(..) => Ipv6::LENGTH,
+        }
+    }
+
+    /// Returns the local address.
+    pub(crate) const fn local(self) -> IpAddr {
+        match self {
+            Self::V4(local, _) => IpAddr::V4(local),
+            Self::V6(local, _) => IpAddr::V6(local),
+        }
+    }
+
+    /// Returns the remote address.
+    pub(crate) const fn remote(self) -> IpAddr {
+        match self {
+            Self::V4(_, remote) => IpAddr::V4(remote),
+            Self::V6(_, remote) => IpAddr::V6(remote),
         }
     }
 }

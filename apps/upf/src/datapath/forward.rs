@@ -1,70 +1,99 @@
 //! Forwards packets: into a tunnel, or into the batch of packets that are routed together.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use fastlane::{Packet, Turn, wire};
 
-use fastlane::{Packet, Turn};
-
-use super::apply::{Outcome, PacketCase};
-use super::charge::SessionCharge;
-use super::classify::Path;
-use super::deferred::{Deferred, Egress};
+use super::charge::{self, charge};
+use super::classify::{Action, Path};
+use super::deferred_queue::{Deferred, DeferredQueue};
+use super::dl_buffer::DlBuffer;
 use super::encap::{self, Container, GtpuFields, TunnelRoute};
-use super::gtpu_control::peer_of;
 use super::icmp::IcmpError;
-use super::inner_packet::InnerPacket;
+use super::inner_packet::{self, InnerPacket};
 use super::ip_header;
-use super::lane_tables::DestinationAddress;
-use super::lookup::{RouteBatch, RoutedPacket, UePacket};
-use super::next_hop::Routes;
-use super::{BurstContext, Datapath};
+use super::lane_tables::BurstContext;
+use super::lookup::{
+    ClassifiedPacket, RouteBatches, RoutedPacket, SessionCharge, SessionPacket, UePacket,
+};
+use super::next_hop::{Egress, NextHopCache, TunnelEndpoint};
+use super::outcome::{ForwardedCounters, Outcome, forwarded};
+use super::port_map::{PortMap, UePools};
+use super::routes::Routes;
 use crate::rules::layout::drop_reason::DropReason;
+use crate::rules::layout::message::SessionEvent;
 use crate::rules::layout::session_rules::{Direction, Encapsulation};
-use crate::session::{Destination, InstanceId};
+use crate::session::{Destination, InstanceId, SessionIndex};
 
-impl<R: Routes> Datapath<R> {
+/// Forwarding and buffering of packets, as their FARs say.
+pub(crate) struct Forwarder<R> {
+    pub(crate) routes: R,
+    pub(crate) ports: PortMap,
+    pub(crate) pools: UePools,
+    pub(crate) next_hops: NextHopCache,
+    /// Network instances of N6.
+    pub(crate) instances: Vec<InstanceId>,
+    /// Network instance of N6 if there is exactly one.
+    pub(crate) only_instance: Option<InstanceId>,
+    /// Held downlink packets.
+    pub(crate) buffer: DlBuffer,
+    /// Work that is deferred until all packets of the batch are labelled.
+    pub(crate) queue: DeferredQueue,
+    /// Packets forwarded in this batch.
+    pub(crate) counters: ForwardedCounters,
+}
+
+/// A classified packet with its inner headers and the path that it takes.
+pub(crate) struct PathPacket<'a> {
+    pub(crate) classified: ClassifiedPacket<'a>,
+    pub(crate) inner: &'a InnerPacket,
+    pub(crate) path: &'a Path<'a>,
+}
+
+impl<R: Routes> Forwarder<R> {
     /// Forwards a packet.
     #[inline(always)]
-    pub(super) fn forward(
+    pub(crate) fn forward(
         &mut self,
-        case: PacketCase<'_>,
-        inner: &InnerPacket,
-        path: &Path<'_>,
+        path_packet: &PathPacket<'_>,
         packet: &mut Packet,
-        (four, six): (&mut RouteBatch<Ipv4Addr>, &mut RouteBatch<Ipv6Addr>),
+        routed: &mut RouteBatches,
         burst: BurstContext<'_>,
     ) -> Outcome {
-        let ue_packet = case.ue_packet;
+        let PathPacket { classified: ClassifiedPacket { ue_packet, .. }, path, .. } = path_packet;
         if let Some(tunnel) = &ue_packet.tunnel
             && tunnel.ecn == 3
             && !(is_relayed(ue_packet, path)
-                || ip_header::copy_congestion(inner_mut(packet, ue_packet)))
+                || ip_header::copy_congestion(ue_packet.inner_mut(packet)))
         {
             return Outcome::Drop(DropReason::Congested);
         }
         match path.outer() {
-            Some(put) => self.encapsulate_and_send(case, inner, path, put, packet, burst),
-            None => self.route_later(case, inner, path, four, six),
+            Some(header) => self.encapsulate_and_send(path_packet, header, packet, burst),
+            None => self.route_later(path_packet, routed),
         }
     }
 
-    /// Finds the tunnel route and the outer header of a packet; an unresolved neighbour is
-    /// requested.
+    /// Finds the tunnel route and the outer header of a packet with the inner type of service
+    /// `tos`; an unresolved neighbour is requested.
+    ///
+    /// # Errors
+    /// Returns the drop reason if the path adds no GTP-U header or its far end is unreachable.
     #[cold]
-    pub(super) fn outer(
+    pub(crate) fn outer(
         &mut self,
         tos: u8,
         path: &Path<'_>,
-        put: Encapsulation,
         direction: Direction,
         turn: &Turn,
     ) -> Result<(TunnelRoute, GtpuFields), DropReason> {
-        let Encapsulation::Gtpu(_, teid) = put else { return Err(DropReason::NoRoute) };
-        let (to, instance) = (peer_of(put), instance_of(path));
-        match self.next_hops.to(&self.routes, &self.ports, turn, instance, to) {
-            Ok(route) => Ok((*route, outer(tos, path, teid, direction))),
+        let Some(header @ Encapsulation::Gtpu(_, teid)) = path.outer() else {
+            return Err(DropReason::NoRoute);
+        };
+        let endpoint = TunnelEndpoint::of(path, header);
+        match self.next_hops.to(&self.routes, &self.ports, turn, endpoint) {
+            Ok(route) => Ok((*route, gtpu_fields(tos, path, teid, direction))),
             Err(reason) => {
                 if reason == DropReason::NoNeighbour {
-                    self.deferred.push(Deferred::Resolve(to));
+                    self.queue.push(Deferred::Resolve(endpoint.address));
                 }
                 Err(reason)
             }
@@ -75,28 +104,29 @@ impl<R: Routes> Datapath<R> {
     #[inline(always)]
     fn encapsulate_and_send(
         &mut self,
-        case: PacketCase<'_>,
-        inner: &InnerPacket,
-        path: &Path<'_>,
-        put: Encapsulation,
+        path_packet: &PathPacket<'_>,
+        header: Encapsulation,
         packet: &mut Packet,
         burst: BurstContext<'_>,
     ) -> Outcome {
-        let PacketCase { ue_packet, session, rules, direction, charge, .. } = case;
-        let Encapsulation::Gtpu(_, teid) = put else { return Outcome::Drop(DropReason::NoRoute) };
-        let (to, instance) = (peer_of(put), instance_of(path));
-        let route = match self.next_hops.to(&self.routes, &self.ports, burst.turn, instance, to) {
-            Ok(route) => route,
-            Err(reason) => return self.unreachable(to, reason),
+        let PathPacket { classified, inner, path } = path_packet;
+        let ClassifiedPacket { ue_packet, direction, .. } = *classified;
+        let Encapsulation::Gtpu(_, teid) = header else {
+            return Outcome::Drop(DropReason::NoRoute);
         };
-        let outer = outer(inner.tos, path, teid, direction);
+        let endpoint = TunnelEndpoint::of(path, header);
+        let route = match self.next_hops.to(&self.routes, &self.ports, burst.turn, endpoint) {
+            Ok(route) => route,
+            Err(reason) => return self.unreachable(endpoint, reason),
+        };
+        let outer = gtpu_fields(inner.tos, path, teid, direction);
         let is_relayed = is_relayed(ue_packet, path);
         let (at, length) = match &ue_packet.tunnel {
             Some(tunnel) if is_relayed => (usize::from(tunnel.gtp), tunnel.length()),
             _ => (usize::from(ue_packet.at), inner.length as usize),
         };
         let front = match is_relayed {
-            true => route.endpoints.ip_length() + fastlane::wire::Udp::LENGTH,
+            true => route.endpoints.ip_length() + wire::Udp::LENGTH,
             false => outer.length(route.endpoints),
         };
         if front + length > route.hop.mtu as usize {
@@ -104,30 +134,25 @@ impl<R: Routes> Datapath<R> {
             let room = route.hop.mtu.saturating_sub(overhead);
             if !inner.dont_fragment && !is_relayed {
                 let out = Egress::Tunnel(*route, outer);
-                return self.defer_fragmentation(
-                    case.number,
-                    SessionCharge { session, charge },
-                    out,
-                    room,
-                );
+                return self.defer_fragmentation(classified.number, classified.due(), out, room);
             }
-            return self.icmp_error(case, IcmpError::TooLong(room), burst);
+            return self.defer_icmp_error(*classified, IcmpError::TooLong(room), burst);
         }
         if !encap::has_room(packet, at, length, front) {
             return Outcome::Drop(DropReason::NoFrame);
         }
-        if let Err(outcome) = self.deferred.charge(ue_packet, session, rules, charge, burst) {
+        if let Err(outcome) = charge(*classified, &mut self.queue, burst) {
             return outcome;
         }
         if is_ip_hop(ue_packet, path) && !ue_packet.is_hairpin {
-            ip_header::decrement_ttl(inner_mut(packet, ue_packet));
+            ip_header::decrement_ttl(ue_packet.inner_mut(packet));
         }
         let fits = match is_relayed {
             true => encap::relay(packet, at, length, route, &outer),
             false => encap::encapsulate(packet, at, length, route, &outer),
         };
         match fits {
-            true => Outcome::Forward(route.hop.port, sent(direction)),
+            true => Outcome::Forward(route.hop.port, forwarded(direction)),
             false => Outcome::Drop(DropReason::NoFrame),
         }
     }
@@ -135,27 +160,21 @@ impl<R: Routes> Datapath<R> {
     /// Forwards a packet without a tunnel: to another UE, or into the batch that is routed
     /// together.
     #[inline(always)]
-    fn route_later(
-        &mut self,
-        case: PacketCase<'_>,
-        inner: &InnerPacket,
-        path: &Path<'_>,
-        four: &mut RouteBatch<Ipv4Addr>,
-        six: &mut RouteBatch<Ipv6Addr>,
-    ) -> Outcome {
-        let (forwarding, ue_packet) = (path.forwarding, case.number);
+    fn route_later(&mut self, path_packet: &PathPacket<'_>, routed: &mut RouteBatches) -> Outcome {
+        let PathPacket { classified, inner, path } = path_packet;
+        let ClassifiedPacket { number: ue_packet, session, charge, .. } = *classified;
+        let forwarding = path.forwarding;
         if !matches!(forwarding.destination(), Destination::Core | Destination::SgiLan) {
             return Outcome::Drop(DropReason::NoRoute);
         }
         let to = inner.to();
-        let PacketCase { session, charge, .. } = case;
         if let Some(instance) = forwarding.instance().or(self.only_instance)
             && self.pools.has(instance, to)
         {
-            self.deferred.push(Deferred::ToUe { ue_packet, instance, session, charge });
+            self.queue.push(Deferred::ToUe { ue_packet, instance, due: classified.due() });
             return Outcome::Deferred;
         }
-        let plain = RoutedPacket {
+        let packet = RoutedPacket {
             ue_packet,
             session,
             charge,
@@ -164,27 +183,109 @@ impl<R: Routes> Datapath<R> {
             mask: forwarding.mask,
             length: inner.length,
         };
-        let flow = inner.flow_hash();
-        match to {
-            DestinationAddress::V4(to) => four.push(plain, to, flow),
-            DestinationAddress::V6(to) => six.push(plain, to, flow),
-        }
+        routed.push(packet, to, inner.flow_hash());
         Outcome::Routed
     }
 
     /// Drops a packet whose tunnel endpoint is unreachable now.
     #[cold]
-    fn unreachable(&mut self, to: IpAddr, reason: DropReason) -> Outcome {
+    fn unreachable(&mut self, endpoint: TunnelEndpoint, reason: DropReason) -> Outcome {
         if reason == DropReason::NoNeighbour {
-            self.deferred.push(Deferred::Resolve(to));
+            self.queue.push(Deferred::Resolve(endpoint.address));
         }
         Outcome::Drop(reason)
+    }
+
+    /// Defers the fragmentation of a packet.
+    #[cold]
+    pub(crate) fn defer_fragmentation(
+        &mut self,
+        ue_packet: u8,
+        due: SessionCharge,
+        out: Egress,
+        room: u32,
+    ) -> Outcome {
+        self.queue.push(Deferred::Fragments { ue_packet, out, room, due });
+        Outcome::Deferred
+    }
+
+    /// Defers an ICMP error for a packet that could leave otherwise.
+    #[cold]
+    pub(crate) fn defer_icmp_error(
+        &mut self,
+        packet: ClassifiedPacket<'_>,
+        icmp_error: IcmpError,
+        burst: BurstContext<'_>,
+    ) -> Outcome {
+        let ClassifiedPacket { number: ue_packet, session, rules, charge, .. } = packet;
+        // Quotas and meters may stop it, as far as is known.
+        if let Some(reason) = burst.classifier(session, rules).is_stopped(charge) {
+            return Outcome::Drop(reason);
+        }
+        self.queue.push(Deferred::IcmpError { ue_packet, icmp_error });
+        Outcome::Deferred
+    }
+
+    /// Charges a packet that leaves unchanged, after all packets of its batch are labelled.
+    ///
+    /// # Errors
+    /// Returns the outcome if quota or rate are used up.
+    pub(crate) fn charge_later(
+        &mut self,
+        ue_packet: &UePacket,
+        due: SessionCharge,
+        packet: &Packet,
+        burst: BurstContext<'_>,
+    ) -> Result<(), Outcome> {
+        let SessionCharge { session, charge: due } = due;
+        let rules = burst.tables.rules(burst.turn, session);
+        match rules.filter(|rules| rules.version() == due.version()) {
+            Some(rules) => {
+                let found = SessionPacket { ue_packet, number: 0, session, rules };
+                let classified = found.classified(ue_packet.usual_direction(), due);
+                charge(classified, &mut self.queue, burst)
+            }
+            None => self.charge_by_current_rules(ue_packet, session, packet, burst),
+        }
+    }
+
+    /// Charges by the current rules, since they changed after the packet was classified. The
+    /// current rules decide whether it may leave, the former ones where to.
+    #[cold]
+    fn charge_by_current_rules(
+        &mut self,
+        ue_packet: &UePacket,
+        session: SessionIndex,
+        packet: &Packet,
+        burst: BurstContext<'_>,
+    ) -> Result<(), Outcome> {
+        let rules = burst.tables.rules(burst.turn, session);
+        let rules = rules.ok_or(Outcome::Drop(DropReason::UnknownUser))?;
+        let malformed = Outcome::Drop(DropReason::Malformed);
+        let inner = inner_packet::read(ue_packet.inner(packet.bytes())).ok_or(malformed)?;
+        let fields = ue_packet.fields(&inner, &self.ports).ok_or(malformed)?;
+        let classifier = burst.classifier(session, rules);
+        let decision = classifier.decide(&fields);
+        let charged = match decision.action {
+            Action::Hold(limits) => return Err(self.buffer.hold(session, rules, limits, burst)),
+            Action::Drop(_) => decision.into(),
+            Action::Forward(path) if path.redirects(decision.direction, &fields) => {
+                return Err(Outcome::Drop(DropReason::Redirected));
+            }
+            Action::Forward(_) => classifier.charge(decision.charge),
+        };
+        if charged.events != 0 {
+            let event = charge::event_of(ue_packet, session, rules.version(), &charged);
+            let event = SessionEvent { dscp: inner.tos >> 2, ..event };
+            charge::raise(&mut self.queue, event, burst);
+        }
+        charge::outcome(&charged)
     }
 }
 
 /// Builds the per-packet fields of the outer header.
 #[inline(always)]
-fn outer(tos: u8, path: &Path<'_>, teid: u32, direction: Direction) -> GtpuFields {
+fn gtpu_fields(tos: u8, path: &Path<'_>, teid: u32, direction: Direction) -> GtpuFields {
     let forwarding = path.forwarding;
     let container = match (forwarding.qfi(), direction) {
         (None, _) => Container::NONE,
@@ -194,23 +295,6 @@ fn outer(tos: u8, path: &Path<'_>, teid: u32, direction: Direction) -> GtpuField
         (Some(qfi), Direction::Uplink) => Container::uplink(qfi),
     };
     GtpuFields { tos: forwarding.marked(tos), teid, container }
-}
-
-/// Returns the network instance that packets of a tunnel leave in, if one was named.
-#[inline(always)]
-fn instance_of(path: &Path<'_>) -> Option<InstanceId> {
-    match path.forwarding.destination() {
-        Destination::Control => None,
-        _ => path.forwarding.instance(),
-    }
-}
-
-/// Returns the counter of forwarded packets of a direction.
-pub(crate) const fn sent(direction: Direction) -> DropReason {
-    match direction {
-        Direction::Uplink => DropReason::ForwardedUplink,
-        Direction::Downlink => DropReason::ForwardedDownlink,
-    }
 }
 
 /// Returns true if a GTP-U message is relayed with its extension headers: between tunnels, unless
@@ -230,11 +314,4 @@ pub(crate) fn is_relayed(ue_packet: &UePacket, path: &Path<'_>) -> bool {
 #[inline]
 pub(crate) fn is_ip_hop(ue_packet: &UePacket, path: &Path<'_>) -> bool {
     ue_packet.tunnel.is_some() != path.outer().is_some()
-}
-
-/// Returns the inner packet for modification.
-#[inline]
-pub(crate) fn inner_mut<'a>(packet: &'a mut Packet, ue_packet: &UePacket) -> &'a mut [u8] {
-    let range = usize::from(ue_packet.at)..ue_packet.end as usize;
-    packet.bytes_mut().get_mut(range).unwrap_or_default()
 }

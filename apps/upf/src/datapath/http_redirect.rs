@@ -13,25 +13,28 @@
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use fastlane::Packet;
 use fastlane::table::EntryId;
 use fastlane::wire::checksum::Sum;
 use fastlane::wire::{Fragment, IpProtocol, Ipv4, Ipv6, Tcp, U16, U32, header, header_mut};
-use fastlane::{Packet, Turn};
 
-use super::apply::{Outcome, PacketCase};
-use super::classify::{self, Action, Redirect};
-use super::deferred::{Deferred, emit};
+use super::classify::{Action, Redirect};
+use super::deferred_queue::{Deferred, DeferredQueue};
 use super::encap::{ipv4, ipv6};
+use super::forward::Forwarder;
 use super::icmp::{self, IcmpError};
 use super::inner_packet::{self, InnerPacket};
-use super::lane_tables::LaneTables;
-use super::lookup::UePacket;
-use super::next_hop::{BATCH, Routes};
-use super::{BurstContext, Datapath};
+use super::lane_tables::{BurstContext, TurnContext};
+use super::lookup::{SessionPacket, UePacket};
+use super::outcome::Outcome;
+use super::port_map::PortMap;
+use super::rate_limiter::RateLimiter;
+use super::routes::{BATCH, Routes};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::Direction;
-use crate::session::SessionIndex;
 
+/// Maximum rate of HTTP redirect responses, per second.
+const MAX_REDIRECTS: u32 = 10_000;
 /// Port of HTTP requests (RFC 9110 clause 4.2.1).
 const WEB: u16 = 80;
 /// Maximum length of a reply: the IPv6 minimum MTU.
@@ -52,83 +55,89 @@ fn is_web(inner: &InnerPacket) -> bool {
     is_whole && inner.protocol == IpProtocol::TCP && inner.ports[1] == WEB
 }
 
-impl<R: Routes> Datapath<R> {
+/// Responder to redirected HTTP clients.
+pub(crate) struct HttpRedirector {
+    limiter: RateLimiter,
+}
+
+impl HttpRedirector {
+    /// Creates the responder.
+    pub(crate) fn new() -> Self {
+        Self { limiter: RateLimiter::new(MAX_REDIRECTS) }
+    }
+
     /// Handles a packet of a redirecting rule: an HTTP request gets its response by deferred work.
     #[cold]
-    pub(super) fn redirect(
-        &mut self,
-        case: PacketCase<'_>,
+    pub(crate) fn redirect(
+        &self,
+        packet: SessionPacket<'_>,
+        direction: Direction,
         inner: &InnerPacket,
+        queue: &mut DeferredQueue,
         burst: BurstContext<'_>,
     ) -> Outcome {
-        let PacketCase { number: ue_packet, session, direction, .. } = case;
         if direction == Direction::Downlink || !is_web(inner) {
             return Outcome::Drop(DropReason::Redirected);
         }
-        if !self.redirects.has(burst.now) {
+        if !self.limiter.has(burst.now) {
             burst.tables.count(DropReason::RedirectSuppressed, 1, u64::from(inner.length));
             return Outcome::Drop(DropReason::Redirected);
         }
-        self.deferred.push(Deferred::Redirect { ue_packet, session });
+        queue.push(Deferred::Redirect { ue_packet: packet.number });
         Outcome::Deferred
     }
 
     /// Sends the HTTP response or TCP segment for a redirected packet. The packet itself is
     /// dropped.
-    pub(super) fn send_redirect(
+    pub(crate) fn respond<R: Routes>(
         &mut self,
-        tables: &LaneTables,
+        forwarder: &mut Forwarder<R>,
         ue_packet: &UePacket,
-        session: SessionIndex,
         packet: &Packet,
-        turn: &mut Turn,
+        context: &mut TurnContext<'_>,
     ) -> Outcome {
         let done = Outcome::Drop(DropReason::Redirected);
+        let Some(session) = ue_packet.session else { return done };
         let bytes = ue_packet.inner(packet.bytes());
         let Some(inner) = inner_packet::read(bytes) else { return done };
         let bytes = bytes.get(..inner.length as usize).unwrap_or_default();
         if !icmp::may_send(&inner, bytes, IcmpError::TimeExceeded) {
             return done;
         }
-        let now = turn.now();
+        let burst = context.burst();
         let mut scratch = [0; MAX_LENGTH];
-        let answer = self
-            .redirection(BurstContext { tables, turn, now }, ue_packet, session, &inner)
+        let response = redirection(burst, ue_packet, &inner, &forwarder.ports)
             .and_then(|to| write(&mut scratch, &inner, bytes, to));
-        let Some(answer) = answer.and_then(|length| scratch.get(..length)) else { return done };
+        let Some(response) = response.and_then(|length| scratch.get(..length)) else {
+            return done;
+        };
         // Half of a turn's new packets are reserved for other uses.
-        let is_sent = turn.new_packets_left() > BATCH / 2
-            && self.redirects.take(now)
-            && self
-                .egress_to_ue(BurstContext { tables, turn, now }, session, answer)
-                .is_ok_and(|out| emit(turn, answer, &out));
+        let is_due = burst.turn.new_packets_left() > BATCH / 2 && self.limiter.take(burst.now);
+        let out = is_due.then(|| forwarder.egress_to_ue(burst, session, response).ok());
+        let is_sent = out.flatten().is_some_and(|out| out.send(context.turn, response));
         let counted =
             if is_sent { DropReason::RedirectSent } else { DropReason::RedirectSuppressed };
-        tables.count(counted, 1, answer.len() as u64);
+        context.tables.count(counted, 1, response.len() as u64);
         done
     }
+}
 
-    /// Returns the redirection of a packet. Its rules may have changed since it was classified.
-    fn redirection<'t>(
-        &self,
-        burst: BurstContext<'t>,
-        ue_packet: &UePacket,
-        session: SessionIndex,
-        inner: &InnerPacket,
-    ) -> Option<Redirect<'t>> {
-        let BurstContext { tables, turn, now } = burst;
-        let rules = tables.rules(turn, session)?;
-        let teid = ue_packet.tunnel.map(|tunnel| tunnel.teid);
-        let fields = inner.fields(teid, ue_packet.instance, self.flow_of(ue_packet)?);
-        let blocks = tables.blocks(turn);
-        let decision = classify::decide(rules, &blocks, &fields, session, &tables.state, now);
-        if decision.events != 0 {
-            tables.events.raise(EntryId(session.0));
-        }
-        match decision.action {
-            Action::Forward(path) => path.redirect,
-            Action::Drop(_) | Action::Hold(_) => None,
-        }
+/// Returns the redirection of a packet. Its rules may have changed since it was classified.
+fn redirection<'t>(
+    burst: BurstContext<'t>,
+    ue_packet: &UePacket,
+    inner: &InnerPacket,
+    ports: &PortMap,
+) -> Option<Redirect<'t>> {
+    let session = ue_packet.session?;
+    let rules = burst.tables.rules(burst.turn, session)?;
+    let decision = burst.classifier(session, rules).decide(&ue_packet.fields(inner, ports)?);
+    if decision.events != 0 {
+        burst.tables.events.raise(EntryId(session.0));
+    }
+    match decision.action {
+        Action::Forward(path) => path.redirect,
+        Action::Drop(_) | Action::Hold(_) => None,
     }
 }
 
@@ -267,12 +276,7 @@ mod tests {
     const CLIENT: u32 = 0xffff_fff0;
 
     /// Builds a segment of a client to port 80, `after` octets after its SYN.
-    fn segment(
-        is_v6: bool,
-        control: u8,
-        (after, acknowledged): (u32, u32),
-        data: &[u8],
-    ) -> Vec<u8> {
+    fn segment(is_v6: bool, control: u8, after: u32, acknowledged: u32, data: &[u8]) -> Vec<u8> {
         let carried = Tcp::LENGTH + data.len();
         let begin = if is_v6 { Ipv6::LENGTH } else { Ipv4::LENGTH };
         let mut bytes = vec![0; begin + Tcp::LENGTH];
@@ -322,8 +326,8 @@ mod tests {
     fn a_connection_is_set_up_answered_and_ended() {
         const FIN: u8 = Tcp::FIN | Tcp::ACK;
         for is_v6 in [false, true] {
-            let ask = |control, numbers, data: &[u8]| {
-                answered(&segment(is_v6, control, numbers, data), URL)
+            let ask = |control, (after, acknowledged), data: &[u8]| {
+                answered(&segment(is_v6, control, after, acknowledged, data), URL)
             };
             let at = |after| CLIENT.wrapping_add(after);
             let (control, begin, next, data) = ask(Tcp::SYN, (0, 0), b"").unwrap();
@@ -366,9 +370,9 @@ mod tests {
 
     #[test]
     fn addresses_are_written_as_a_url_has_them() {
-        let (_, begin, ..) = answered(&segment(false, Tcp::SYN, (0, 0), b""), URL).unwrap();
+        let (_, begin, ..) = answered(&segment(false, Tcp::SYN, 0, 0, b""), URL).unwrap();
         let to = |target| {
-            let request = segment(false, Tcp::ACK, (1, begin.wrapping_add(1)), b"HEAD / ");
+            let request = segment(false, Tcp::ACK, 1, begin.wrapping_add(1), b"HEAD / ");
             let (.., page) = answered(&request, target).unwrap();
             let page = String::from_utf8(page).unwrap();
             page.lines().nth(1).unwrap().to_owned()
@@ -380,8 +384,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_or_is_cut_short_gets_no_answer() {
-        let (_, begin, ..) = answered(&segment(true, Tcp::SYN, (0, 0), b""), URL).unwrap();
-        let whole = segment(true, Tcp::ACK, (1, begin.wrapping_add(1)), b"GET / ");
+        let (_, begin, ..) = answered(&segment(true, Tcp::SYN, 0, 0, b""), URL).unwrap();
+        let whole = segment(true, Tcp::ACK, 1, begin.wrapping_add(1), b"GET / ");
         let inner = inner_packet::read(&whole).unwrap();
         assert!(write(&mut [0; MAX_LENGTH], &inner, &whole, URL).is_some());
         for length in 0..Ipv6::LENGTH + Tcp::LENGTH {

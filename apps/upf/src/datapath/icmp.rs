@@ -8,6 +8,7 @@ use fastlane::wire::{Fragment, Icmp, Icmpv6, IpProtocol, Ipv4, Ipv6, U16, U32, h
 
 use super::encap::{ipv4, ipv6};
 use super::inner_packet::InnerPacket;
+use super::rate_limiter::RateLimiter;
 
 /// Quoted octets of the original packet, which limit an error to 576 octets in IPv4 (RFC 1812
 /// clause 4.3.2.3) and 1280 in IPv6 (RFC 4443 clause 2.4).
@@ -23,6 +24,37 @@ pub(crate) enum IcmpError {
     TimeExceeded,
     /// Longer than this MTU.
     TooLong(u32),
+}
+
+/// Writer of ICMP errors, at a limited rate.
+pub(crate) struct IcmpWriter {
+    limiter: RateLimiter,
+    /// Source addresses: IPv4, IPv6.
+    sources: [Option<IpAddr>; 2],
+}
+
+impl IcmpWriter {
+    /// Creates a writer of up to `per_second` errors per second.
+    pub(crate) fn new(per_second: u32, sources: [Option<IpAddr>; 2]) -> Self {
+        Self { limiter: RateLimiter::new(per_second), sources }
+    }
+
+    /// Writes an error about the packet `bytes` to `to`. `None` if no error may be sent now.
+    pub(crate) fn write<'a>(
+        &mut self,
+        to: &'a mut [u8; MAX_LENGTH],
+        icmp_error: IcmpError,
+        inner: &InnerPacket,
+        bytes: &[u8],
+        now: u64,
+    ) -> Option<&'a [u8]> {
+        let source = self.sources[usize::from(inner.is_v6)]?;
+        if !self.limiter.take(now) {
+            return None;
+        }
+        let length = write(to, icmp_error, source, inner, bytes)?;
+        to.get(..length)
+    }
 }
 
 /// Returns true if an error may be sent about a packet: not about errors, later fragments, or
@@ -50,7 +82,7 @@ pub(crate) fn may_send(inner: &InnerPacket, bytes: &[u8], icmp_error: IcmpError)
 
 /// Writes the error about a packet, from the address `own`; returns its length, or `None` if the
 /// address is of the other family or the buffer is too short.
-pub(crate) fn write(
+fn write(
     to: &mut [u8],
     icmp_error: IcmpError,
     own: IpAddr,

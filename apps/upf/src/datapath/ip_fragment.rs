@@ -1,20 +1,17 @@
 //! Fragmentation of packets that exceed the MTU of their path (RFC 791 clause 3.2). Inner packets
 //! are fragmented, so the UE reassembles them and no tunnel endpoint has to.
 
+use fastlane::Packet;
 use fastlane::wire::{Ipv4, checksum, header, header_mut};
-use fastlane::{Packet, Turn};
 
-use super::apply::Outcome;
-use super::charge::SessionCharge;
-use super::deferred::{Deferred, Egress, emit};
-use super::forward::sent;
+use super::forward::Forwarder;
 use super::inner_packet;
-use super::lane_tables::LaneTables;
-use super::lookup::UePacket;
-use super::next_hop::Routes;
-use super::{BurstContext, Datapath};
+use super::lane_tables::TurnContext;
+use super::lookup::{SessionCharge, UePacket};
+use super::next_hop::Egress;
+use super::outcome::{Outcome, forwarded};
+use super::routes::Routes;
 use crate::rules::layout::drop_reason::DropReason;
-use crate::rules::layout::session_rules::Direction;
 
 /// Maximum length of a fragment.
 const MAX_LENGTH: usize = 2048;
@@ -30,48 +27,30 @@ pub(crate) struct Fragmentation<'a> {
     pub(crate) due: SessionCharge,
 }
 
-impl<R: Routes> Datapath<R> {
-    /// Defers the fragmentation of a packet.
-    #[cold]
-    pub(super) fn defer_fragmentation(
-        &mut self,
-        ue_packet: u8,
-        due: SessionCharge,
-        out: Egress,
-        room: u32,
-    ) -> Outcome {
-        let SessionCharge { session, charge } = due;
-        self.deferred.push(Deferred::Fragments { ue_packet, out, room, session, charge });
-        Outcome::Deferred
-    }
-
-    /// Sends a packet in fragments of at most `room` octets.
-    pub(super) fn send_fragments(
-        &mut self,
-        tables: &LaneTables,
+impl Fragmentation<'_> {
+    /// Sends a packet in fragments.
+    pub(crate) fn send<R: Routes>(
+        &self,
+        forwarder: &mut Forwarder<R>,
         ue_packet: &UePacket,
-        fragmentation: &Fragmentation<'_>,
         packet: &Packet,
-        turn: &mut Turn,
+        context: &mut TurnContext<'_>,
     ) -> Outcome {
-        let Fragmentation { out, room, due: SessionCharge { session, charge } } = *fragmentation;
         let bytes = ue_packet.inner(packet.bytes());
         let Some(inner) = inner_packet::read(bytes) else {
             return Outcome::Drop(DropReason::Malformed);
         };
         let front = usize::from(inner.transport);
         let data = bytes.get(front..inner.length as usize).unwrap_or_default();
-        let each = (room as usize).min(MAX_LENGTH).saturating_sub(front) & !7;
+        let each = (self.room as usize).min(MAX_LENGTH).saturating_sub(front) & !7;
         let can = header::<Ipv4>(bytes, 0).filter(|ip| !inner.is_v6 && !ip.has_options());
         let Some(ip) = can.copied().filter(|_| each > 0) else {
             return Outcome::Drop(DropReason::TooLong); // options are not copied here
         };
-        let fragments = data.chunks(each);
-        if fragments.len() > turn.new_packets_left() {
+        if data.chunks(each).len() > context.turn.new_packets_left() {
             return Outcome::Drop(DropReason::NoFrame);
         }
-        let burst = BurstContext { tables, turn, now: turn.now() };
-        if let Err(outcome) = self.charge_later(ue_packet, session, charge, packet, burst) {
+        if let Err(outcome) = forwarder.charge_later(ue_packet, self.due, packet, context.burst()) {
             return outcome;
         }
         let hop = u8::from(!ue_packet.is_hairpin);
@@ -83,23 +62,23 @@ impl<R: Routes> Datapath<R> {
             let more = if is_last { first & MORE } else { MORE };
             let length = front + fragment.len();
             let Some(to) = scratch.get_mut(..length) else { continue };
-            let Some(place) = header_mut::<Ipv4>(to, 0) else { continue };
-            *place = ip;
-            place.total_length.set(length as u16);
-            place.flags_fragment_offset.set(more | offset & OFFSET);
-            place.time_to_live = ip.time_to_live.saturating_sub(hop);
-            place.header_checksum.set(0);
+            let Some(header) = header_mut::<Ipv4>(to, 0) else { continue };
+            *header = ip;
+            header.total_length.set(length as u16);
+            header.flags_fragment_offset.set(more | offset & OFFSET);
+            header.time_to_live = ip.time_to_live.saturating_sub(hop);
+            header.header_checksum.set(0);
             to[front..].copy_from_slice(fragment);
             let sum = checksum::checksum(&to[..front]);
-            if let Some(place) = header_mut::<Ipv4>(to, 0) {
-                place.header_checksum.set(sum);
+            if let Some(header) = header_mut::<Ipv4>(to, 0) {
+                header.header_checksum.set(sum);
             }
-            let reason =
-                if emit(turn, to, out) { DropReason::Fragmented } else { DropReason::NoFrame };
-            tables.count(reason, 1, length as u64);
+            let reason = match self.out.send(context.turn, to) {
+                true => DropReason::Fragmented,
+                false => DropReason::NoFrame,
+            };
+            context.tables.count(reason, 1, length as u64);
         }
-        let direction =
-            if ue_packet.tunnel.is_some() { Direction::Uplink } else { Direction::Downlink };
-        Outcome::Drop(sent(direction))
+        Outcome::Drop(forwarded(ue_packet.usual_direction()))
     }
 }

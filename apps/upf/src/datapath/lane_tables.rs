@@ -1,6 +1,6 @@
 //! The tables that a lane reads and the counters that it writes.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane::table::{
     ArrayReader, EntryId, HashEntry, HashReader, LanePending, LaneState, Lpm4Reader, Lpm6Reader,
@@ -8,7 +8,7 @@ use fastlane::table::{
 use fastlane::wire::{Ethernet, Ipv4, Ipv6, header};
 use fastlane::{Error, LaneInfo, Shape, Turn};
 
-use super::classify::{self, BlocksInTurn};
+use super::classify::{self, BlocksInTurn, Classifier};
 use crate::rules::layout::drop_reason::{DropReason, HOLDING};
 use crate::rules::layout::framed_route::{self, Framed};
 use crate::rules::layout::key::{SessionRef, TunnelKey, UeKey};
@@ -142,13 +142,13 @@ impl LaneTables {
     pub(crate) fn owner(
         &self,
         turn: &Turn,
-        key: &UeKey,
+        instance: InstanceId,
         to: DestinationAddress,
     ) -> Option<SessionIndex> {
-        let found = self.users.get(turn, key);
+        let found = self.users.get(turn, &to.key(instance));
         found
             .map(|found: HashEntry<'_, SessionRef>| found.value.session())
-            .or_else(|| self.behind(turn, key.instance, to))
+            .or_else(|| self.behind(turn, instance, to))
     }
 
     /// Finds the session of the UE behind which a network is.
@@ -159,11 +159,47 @@ impl LaneTables {
         to: DestinationAddress,
     ) -> Option<SessionIndex> {
         self.framed.get(turn, framed_route::ANY)?;
-        let place = match to {
+        let index = match to {
             DestinationAddress::V4(address) => self.framed4.lookup(turn, address)?,
             DestinationAddress::V6(address) => self.framed6.lookup(turn, address)?,
         };
-        self.framed.get(turn, place as usize)?.session(instance)
+        self.framed.get(turn, index as usize)?.session(instance)
+    }
+}
+
+/// Context of a burst: tables, turn and time.
+#[derive(Clone, Copy)]
+pub(crate) struct BurstContext<'t> {
+    pub(crate) tables: &'t LaneTables,
+    pub(crate) turn: &'t Turn,
+    /// Time in ns of `CLOCK_MONOTONIC`.
+    pub(crate) now: u64,
+}
+
+impl<'t> BurstContext<'t> {
+    /// Returns the classifier of a session's packets.
+    #[inline]
+    pub(crate) fn classifier(
+        self,
+        session: SessionIndex,
+        rules: &'t Rules,
+    ) -> Classifier<'t, 't, BlocksInTurn<'t, Turn>> {
+        let Self { tables, turn, now } = self;
+        Classifier { rules, session, blocks: tables.blocks(turn), state: &tables.state, now }
+    }
+}
+
+/// Context of work that adds packets and messages to the turn.
+pub(crate) struct TurnContext<'a> {
+    pub(crate) tables: &'a LaneTables,
+    pub(crate) turn: &'a mut Turn,
+}
+
+impl TurnContext<'_> {
+    /// Returns the context for work that only reads.
+    #[inline]
+    pub(crate) fn burst(&self) -> BurstContext<'_> {
+        BurstContext { tables: self.tables, turn: self.turn, now: self.turn.now() }
     }
 }
 
@@ -187,6 +223,15 @@ impl DestinationAddress {
         })
     }
 
+    /// Returns the address.
+    #[inline]
+    pub(crate) fn ip(self) -> IpAddr {
+        match self {
+            Self::V4(address) => IpAddr::V4(address),
+            Self::V6(address) => IpAddr::V6(address),
+        }
+    }
+
     /// Returns the lookup key of a UE with this address.
     #[inline]
     pub(crate) fn key(self, instance: InstanceId) -> UeKey {
@@ -194,5 +239,17 @@ impl DestinationAddress {
             Self::V4(address) => UeKey::v4(instance, address),
             Self::V6(address) => UeKey::v6(instance, address),
         }
+    }
+}
+
+impl From<Ipv4Addr> for DestinationAddress {
+    fn from(address: Ipv4Addr) -> Self {
+        Self::V4(address)
+    }
+}
+
+impl From<Ipv6Addr> for DestinationAddress {
+    fn from(address: Ipv6Addr) -> Self {
+        Self::V6(address)
     }
 }

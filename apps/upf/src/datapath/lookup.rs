@@ -5,13 +5,16 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use fastlane::mirror::{FallbackReason, RouteLookup};
 use fastlane::table::EntryId;
-use fastlane::wire::Ethernet;
+use fastlane::wire::{Ethernet, PduSession};
 use fastlane::{Packet, Turn};
 
-use super::classify::Charge;
+use super::classify::{Charge, PacketFields};
+use super::inner_packet::InnerPacket;
 use super::lane_tables::{DestinationAddress, LaneTables};
-use super::next_hop::BATCH;
 use super::outer_header::GtpuPacket;
+use super::port_map::PortMap;
+use super::routes::BATCH;
+use crate::config::Role;
 use crate::rules::layout::key::UeKey;
 use crate::rules::layout::session_rules::{Direction, Rules};
 use crate::rules::layout::teid_layout::TeidLayout;
@@ -20,8 +23,8 @@ use crate::session::{InstanceId, SessionIndex};
 /// A UE packet as it arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UePacket {
-    /// Index in the burst.
-    pub(crate) place: u8,
+    /// Index of the packet in the burst.
+    pub(crate) position: u8,
     /// Network instance of the ingress.
     pub(crate) instance: InstanceId,
     /// Session, as far as it is known. The session that a TEID names may turn out to be another
@@ -42,10 +45,89 @@ impl UePacket {
     pub(crate) fn inner<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
         frame.get(usize::from(self.at)..self.end as usize).unwrap_or_default()
     }
+
+    /// Returns the inner packet for modification.
+    #[inline]
+    pub(crate) fn inner_mut<'a>(&self, packet: &'a mut Packet) -> &'a mut [u8] {
+        let range = usize::from(self.at)..self.end as usize;
+        packet.bytes_mut().get_mut(range).unwrap_or_default()
+    }
+
+    /// Returns the direction in which most packets of this ingress go.
+    #[inline]
+    pub(crate) fn usual_direction(&self) -> Direction {
+        if self.tunnel.is_some() { Direction::Uplink } else { Direction::Downlink }
+    }
+
+    /// Returns the fields that PDRs match; `None` if the PDU session container of the packet is of
+    /// the other direction.
+    #[inline(always)]
+    pub(crate) fn fields(&self, inner: &InnerPacket, ports: &PortMap) -> Option<PacketFields> {
+        let teid = self.tunnel.map(|tunnel| tunnel.teid);
+        Some(inner.fields(teid, self.instance, self.qfi(ports)?))
+    }
+
+    /// Returns the QoS flow of the packet's PDU session container; `None` if the container is of
+    /// the other direction.
+    #[inline]
+    fn qfi(&self, ports: &PortMap) -> Option<Option<u8>> {
+        let Some(tunnel) = &self.tunnel else { return Some(None) };
+        let Some(container) = tunnel.pdu_session else { return Some(None) };
+        let interface = ports.interfaces.get(usize::from(tunnel.interface));
+        let is_n3 = interface.is_some_and(|interface| interface.role == Role::N3);
+        (!is_n3 || container.pdu_type == PduSession::UPLINK).then_some(Some(container.qfi))
+    }
+}
+
+/// A packet of a batch, by its index, with the session and rules found for it.
+#[derive(Clone, Copy)]
+pub(crate) struct SessionPacket<'a> {
+    pub(crate) ue_packet: &'a UePacket,
+    pub(crate) number: u8,
+    pub(crate) session: SessionIndex,
+    pub(crate) rules: &'a Rules,
+}
+
+/// A classified packet with its session and rules.
+#[derive(Clone, Copy)]
+pub(crate) struct ClassifiedPacket<'a> {
+    /// The packet and its index in the batch.
+    pub(crate) ue_packet: &'a UePacket,
+    pub(crate) number: u8,
+    /// The session and its rules.
+    pub(crate) session: SessionIndex,
+    pub(crate) rules: &'a Rules,
+    pub(crate) direction: Direction,
+    /// Charge that is due when the packet leaves.
+    pub(crate) charge: Charge,
+}
+
+impl<'a> SessionPacket<'a> {
+    /// Returns the packet with its classification.
+    #[inline(always)]
+    pub(crate) fn classified(self, direction: Direction, charge: Charge) -> ClassifiedPacket<'a> {
+        let Self { ue_packet, number, session, rules } = self;
+        ClassifiedPacket { ue_packet, number, session, rules, direction, charge }
+    }
+}
+
+impl ClassifiedPacket<'_> {
+    /// Returns the charge that is due, with its session.
+    #[inline(always)]
+    pub(crate) fn due(&self) -> SessionCharge {
+        SessionCharge { session: self.session, charge: self.charge }
+    }
+}
+
+/// A charge with the session that it is due for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionCharge {
+    pub(crate) session: SessionIndex,
+    pub(crate) charge: Charge,
 }
 
 const EMPTY: UePacket = UePacket {
-    place: 0,
+    position: 0,
     instance: 0,
     session: None,
     at: 0,
@@ -60,11 +142,27 @@ pub(crate) struct Batch {
     pub(crate) ue_packets: [UePacket; BATCH],
     /// Packets without a tunnel: number, indices in the batch, lookup keys.
     plain: usize,
-    plain_tasks: [u8; BATCH],
+    plain_packets: [u8; BATCH],
     keys: [UeKey; BATCH],
-    /// Packets that leave without a tunnel, by address family.
+    /// Packets that leave without a tunnel.
+    pub(crate) routed: RouteBatches,
+}
+
+/// Packets that leave without a tunnel, by address family.
+pub(crate) struct RouteBatches {
     pub(crate) four: RouteBatch<Ipv4Addr>,
     pub(crate) six: RouteBatch<Ipv6Addr>,
+}
+
+impl RouteBatches {
+    /// Adds a packet by its destination.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, packet: RoutedPacket, to: DestinationAddress, flow: u32) {
+        match to {
+            DestinationAddress::V4(to) => self.four.push(packet, to, flow),
+            DestinationAddress::V6(to) => self.six.push(packet, to, flow),
+        }
+    }
 }
 
 impl Batch {
@@ -74,24 +172,27 @@ impl Batch {
             count: 0,
             ue_packets: [EMPTY; BATCH],
             plain: 0,
-            plain_tasks: [0; BATCH],
+            plain_packets: [0; BATCH],
             keys: [UeKey::v4(0, Ipv4Addr::UNSPECIFIED); BATCH],
-            four: RouteBatch::new(Ipv4Addr::UNSPECIFIED),
-            six: RouteBatch::new(Ipv6Addr::UNSPECIFIED),
+            routed: RouteBatches {
+                four: RouteBatch::new(Ipv4Addr::UNSPECIFIED),
+                six: RouteBatch::new(Ipv6Addr::UNSPECIFIED),
+            },
         }
     }
 
     /// Empties the batch.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        (self.count, self.plain, self.four.count, self.six.count) = (0, 0, 0, 0);
+        (self.count, self.plain) = (0, 0);
+        (self.routed.four.count, self.routed.six.count) = (0, 0);
     }
 
     /// Adds a packet from a tunnel and prefetches the index of its rules.
     #[inline(always)]
     pub(crate) fn push_tunnel(
         &mut self,
-        place: usize,
+        position: usize,
         tunnel: GtpuPacket,
         instance: InstanceId,
         teid_layout: TeidLayout,
@@ -100,7 +201,7 @@ impl Batch {
         let session = teid_layout.session(tunnel.teid);
         tables.rules.prefetch_index(session.0 as usize);
         self.push(UePacket {
-            place: place as u8,
+            position: position as u8,
             instance,
             session: Some(session),
             at: tunnel.payload,
@@ -114,22 +215,21 @@ impl Batch {
     #[inline]
     pub(crate) fn push_plain(
         &mut self,
-        place: usize,
-        packet: &Packet,
+        position: usize,
+        frame: &[u8],
         is_v6: bool,
         instance: InstanceId,
         is_hairpin: bool,
     ) -> bool {
-        let frame = packet.bytes();
         let Some(to) = DestinationAddress::of(frame, is_v6) else { return false };
         if let (Some(key), Some(ue_packet)) =
-            (self.keys.get_mut(self.plain), self.plain_tasks.get_mut(self.plain))
+            (self.keys.get_mut(self.plain), self.plain_packets.get_mut(self.plain))
         {
             (*key, *ue_packet) = (to.key(instance), self.count as u8);
             self.plain += 1;
         }
         self.push(UePacket {
-            place: place as u8,
+            position: position as u8,
             instance,
             session: None,
             at: Ethernet::LENGTH as u16,
@@ -142,8 +242,8 @@ impl Batch {
 
     #[inline(always)]
     fn push(&mut self, ue_packet: UePacket) {
-        if let Some(place) = self.ue_packets.get_mut(self.count) {
-            *place = ue_packet;
+        if let Some(slot) = self.ue_packets.get_mut(self.count) {
+            *slot = ue_packet;
             self.count += 1;
         }
     }
@@ -156,7 +256,7 @@ impl Batch {
             let mut found = [None; BATCH];
             let (keys, found) = (&self.keys[..self.plain], &mut found[..self.plain]);
             tables.users.get_many(turn, keys, found);
-            for (found, ue_packet) in found.iter().zip(&self.plain_tasks) {
+            for (found, ue_packet) in found.iter().zip(&self.plain_packets) {
                 let session = found.map(|found| found.value.session());
                 if let Some(session) = session {
                     tables.rules.prefetch_index(session.0 as usize);
@@ -170,17 +270,16 @@ impl Batch {
         for (ue_packet, rules) in self.ue_packets.iter().zip(&mut rules).take(self.count) {
             let Some(session) = ue_packet.session else { continue };
             // Packets from a tunnel are mostly uplink packets, which one cache line decides.
-            let line = if ue_packet.tunnel.is_some() { UP } else { DOWN };
-            *rules = tables.rules.fetch(turn, session.0 as usize, line);
+            let offset = if ue_packet.tunnel.is_some() { UPLINK } else { DOWNLINK };
+            *rules = tables.rules.fetch(turn, session.0 as usize, offset);
             tables.state.prefetch(EntryId(session.0));
         }
         let ue_packets = self.ue_packets.iter().zip(&rules).take(self.count);
         if ue_packets.fold(false, |any, (ue_packet, rules)| {
-            let direction =
-                if ue_packet.tunnel.is_some() { Direction::Uplink } else { Direction::Downlink };
+            let direction = ue_packet.usual_direction();
             any | rules.is_some_and(|rules| rules.has_blocks_for(direction))
         }) {
-            ask_for_blocks(tables, &rules[..self.count]);
+            prefetch_blocks(tables, &rules[..self.count]);
         }
         rules
     }
@@ -189,18 +288,18 @@ impl Batch {
 /// Prefetches the first rule blocks of sessions. Otherwise each of their cache lines would be a
 /// miss.
 #[inline(never)]
-fn ask_for_blocks(tables: &LaneTables, rules: &[Option<&Rules>]) {
-    let places = || rules.iter().flatten().filter_map(|rules| rules.cold.block.checked_sub(1));
-    places().for_each(|place| tables.blocks.prefetch_index(place as usize));
-    places().for_each(|place| tables.blocks.prefetch_whole(place as usize));
+fn prefetch_blocks(tables: &LaneTables, rules: &[Option<&Rules>]) {
+    let blocks = || rules.iter().flatten().filter_map(|rules| rules.cold.block.checked_sub(1));
+    blocks().for_each(|block| tables.blocks.prefetch_index(block as usize));
+    blocks().for_each(|block| tables.blocks.prefetch_whole(block as usize));
 }
 
 /// Rules found for the packets of a batch.
 pub(crate) type PacketRules<'t> = [Option<&'t Rules>; BATCH];
 
 /// Offsets of the two directions' cache lines in [`Rules`].
-const UP: usize = offset_of!(Rules, uplink);
-const DOWN: usize = offset_of!(Rules, downlink);
+const UPLINK: usize = offset_of!(Rules, uplink);
+const DOWNLINK: usize = offset_of!(Rules, downlink);
 
 /// A packet that leaves without a tunnel.
 #[derive(Clone, Copy, Debug)]
@@ -220,6 +319,13 @@ pub(crate) struct RoutedPacket {
     pub(crate) length: u32,
 }
 
+impl RoutedPacket {
+    /// Returns the charge that is due, with its session.
+    pub(crate) fn due(&self) -> SessionCharge {
+        SessionCharge { session: self.session, charge: self.charge }
+    }
+}
+
 /// Packets of an address family that leave without a tunnel and are routed together.
 pub(crate) struct RouteBatch<A> {
     pub(crate) count: usize,
@@ -230,8 +336,8 @@ pub(crate) struct RouteBatch<A> {
 }
 
 impl<A: Copy> RouteBatch<A> {
-    fn new(nowhere: A) -> Self {
-        let nothing = RoutedPacket {
+    fn new(unspecified: A) -> Self {
+        let empty = RoutedPacket {
             ue_packet: 0,
             session: SessionIndex(0),
             charge: Charge::default(),
@@ -242,8 +348,8 @@ impl<A: Copy> RouteBatch<A> {
         };
         Self {
             count: 0,
-            packets: [nothing; BATCH],
-            to: [nowhere; BATCH],
+            packets: [empty; BATCH],
+            to: [unspecified; BATCH],
             flows: [0; BATCH],
             answers: [RouteLookup::Fallback(FallbackReason::Incomplete); BATCH],
         }

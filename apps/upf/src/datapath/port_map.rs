@@ -1,13 +1,16 @@
-//! Port map: the user plane interfaces on each port, and the local GTP-U addresses.
+//! Port map: the user plane interfaces on each port, the local GTP-U addresses, and the UE address
+//! pools.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::mirror::{NextHop, RouteLookup};
-use fastlane::{Error, PortId, Turn};
+use fastlane::mirror::NextHop;
+use fastlane::wire::{Ethernet, header};
+use fastlane::{Error, PortId};
 
-use super::next_hop::Routes;
-use crate::config::{Role, Settings};
-use crate::session::InstanceId;
+use super::lane_tables::DestinationAddress;
+use super::routes::RouteSource;
+use crate::config::{Role, Settings, addresses};
+use crate::session::{InstanceId, Prefix};
 
 /// Source Ethernet address of ports without a Linux interface.
 const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -33,10 +36,15 @@ impl PortRole {
         self.plain.is_some()
     }
 
-    /// Returns the network instance of IP packets without a tunnel.
+    /// Returns the network instance of a frame with an IP packet without a tunnel.
     #[inline]
-    pub(crate) fn plain(&self) -> InstanceId {
-        self.plain.unwrap_or_default()
+    pub(crate) fn instance_of(&self, frame: &[u8]) -> InstanceId {
+        if !self.is_hairpin {
+            return self.plain.unwrap_or_default();
+        }
+        let ethernet = header::<Ethernet>(frame, 0);
+        let [.., high, low] = ethernet.map_or([0; 6], |ethernet| ethernet.destination.0);
+        InstanceId::from_be_bytes([high, low])
     }
 
     /// Returns `None` if an IPv4 address is no local GTP-U address, otherwise the interface if it
@@ -96,14 +104,14 @@ impl PortMap {
         let mut ports = vec![PortRole::default(); ports];
         let mut interfaces = Vec::with_capacity(settings.interfaces.len());
         let mut own = Vec::new();
-        for (place, (name, interface)) in settings.interfaces.iter().enumerate() {
+        for (index, (name, interface)) in settings.interfaces.iter().enumerate() {
             let id = port(&interface.port)?;
             let instance = settings.instance(&interface.network_instance).unwrap_or_default();
-            let place = u8::try_from(place)
+            let index = u8::try_from(index)
                 .map_err(|_| wrong(name, "there are more than 256 interfaces".to_owned()))?;
             if interface.role == Role::N6 {
-                let side = ports.get_mut(usize::from(id.0));
-                let before = side.and_then(|side| side.plain.replace(instance));
+                let role = ports.get_mut(usize::from(id.0));
+                let before = role.and_then(|role| role.plain.replace(instance));
                 if before.is_some_and(|before| before != instance) {
                     let what = format!(
                         "its port `{}` is N6 of another network instance, too; give each a port",
@@ -112,7 +120,7 @@ impl PortMap {
                     return Err(wrong(name, what));
                 }
             } else {
-                own.extend(interface.addresses.iter().map(|address| (*address, id, place)));
+                own.extend(interface.addresses.iter().map(|address| (*address, id, index)));
             }
             interfaces.push(Interface {
                 port: id,
@@ -132,12 +140,12 @@ impl PortMap {
                     .map(|address| configured_next_hop(id, address)),
             });
         }
-        for (number, side) in ports.iter_mut().enumerate() {
-            for (address, port, place) in &own {
-                let here = (usize::from(port.0) == number).then_some(*place);
+        for (number, role) in ports.iter_mut().enumerate() {
+            for (address, port, index) in &own {
+                let interface = (usize::from(port.0) == number).then_some(*index);
                 match address {
-                    IpAddr::V4(address) => side.own4.push((*address, here)),
-                    IpAddr::V6(address) => side.own6.push((*address, here)),
+                    IpAddr::V4(address) => role.own4.push((*address, interface)),
+                    IpAddr::V6(address) => role.own6.push((*address, interface)),
                 }
             }
         }
@@ -147,8 +155,8 @@ impl PortMap {
     /// Sets the port by which packets between UEs change lanes.
     pub(crate) fn set_hairpin(&mut self, port: PortId) {
         self.hairpin = Some(port);
-        if let Some(side) = self.ports.get_mut(usize::from(port.0)) {
-            (side.is_hairpin, side.plain) = (true, Some(0));
+        if let Some(role) = self.ports.get_mut(usize::from(port.0)) {
+            (role.is_hairpin, role.plain) = (true, Some(0));
         }
     }
 
@@ -160,10 +168,10 @@ impl PortMap {
 
     /// Returns true if an address is a local GTP-U address.
     pub(crate) fn is_own(&self, address: IpAddr) -> bool {
-        let side = self.ports.first();
+        let role = self.ports.first();
         match address {
-            IpAddr::V4(address) => side.is_some_and(|side| side.own4(address).is_some()),
-            IpAddr::V6(address) => side.is_some_and(|side| side.own6(address).is_some()),
+            IpAddr::V4(address) => role.is_some_and(|role| role.own4(address).is_some()),
+            IpAddr::V6(address) => role.is_some_and(|role| role.own6(address).is_some()),
         }
     }
 
@@ -212,32 +220,6 @@ impl PortMap {
     }
 }
 
-/// Source of egress routes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RouteSource {
-    /// Linux routing table by number; `None`: the first one that is mirrored.
-    Table(Option<u32>),
-    /// One configured next hop.
-    Fixed(NextHop),
-}
-
-impl RouteSource {
-    /// Routes a packet. The flow hash selects among equal-cost paths.
-    #[inline]
-    pub(crate) fn next_hop<R: Routes>(
-        self,
-        routes: &R,
-        turn: &Turn,
-        to: IpAddr,
-        flow: u32,
-    ) -> RouteLookup {
-        match self {
-            Self::Table(table) => routes.next_hop(turn, table, to, flow),
-            Self::Fixed(hop) => RouteLookup::Forward(hop),
-        }
-    }
-}
-
 /// Builds a configured next hop.
 const fn configured_next_hop(port: PortId, destination: [u8; 6]) -> NextHop {
     NextHop { port, source: OWN, destination, mtu: FIXED_MTU, link: 0, route: 0 }
@@ -245,4 +227,56 @@ const fn configured_next_hop(port: PortId, destination: [u8; 6]) -> NextHop {
 
 fn wrong(interface: &str, what: String) -> Error {
     Error::Value { path: format!("app.interfaces.{interface}"), what, meant: None }
+}
+
+/// UE address pools of all network instances.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UePools {
+    four: Vec<(InstanceId, u32, u32)>,
+    six: Vec<(InstanceId, u128, u128)>,
+}
+
+impl UePools {
+    /// Creates the pools of a configuration.
+    ///
+    /// # Errors
+    /// Returns the reason if a prefix is invalid, with the remedy.
+    pub(crate) fn new(settings: &Settings) -> Result<Self, String> {
+        let mut pools = Self::default();
+        for pool in &settings.pools {
+            let instance = settings.instance(&pool.network_instance).unwrap_or_default();
+            let Prefix { address, length } = addresses::prefix(&pool.prefix)?;
+            let length = u32::from(length);
+            match address {
+                IpAddr::V4(address) => {
+                    let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
+                    pools.four.push((instance, address.to_bits(), mask));
+                }
+                IpAddr::V6(address) => {
+                    let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
+                    pools.six.push((instance, address.to_bits(), mask));
+                }
+            }
+        }
+        Ok(pools)
+    }
+
+    /// Returns true if an address is in a pool of the network instance.
+    #[inline]
+    pub(crate) fn has(&self, instance: InstanceId, to: DestinationAddress) -> bool {
+        match to {
+            DestinationAddress::V4(address) => {
+                let is_in_instance = |(of, prefix, mask): &(InstanceId, u32, u32)| {
+                    *of == instance && address.to_bits() & mask == *prefix
+                };
+                self.four.iter().any(is_in_instance)
+            }
+            DestinationAddress::V6(address) => {
+                let is_in_instance = |(of, prefix, mask): &(InstanceId, u128, u128)| {
+                    *of == instance && address.to_bits() & mask == *prefix
+                };
+                self.six.iter().any(is_in_instance)
+            }
+        }
+    }
 }

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use fastlane::mirror::{IngressInterface, ReversePath, RouteLookup};
+use fastlane::mirror::{Family, IngressInterface, ReversePath, RouteLookup, TableId};
 use fastlane::{PortId, Turn};
 use fastlane_core::{App, Packet};
 use fastlane_kernel::Interface;
@@ -94,16 +94,16 @@ impl Routes for MirrorRoutes {
         }
     }
 
-    fn next_hops4(
+    fn next_hops<A: Family + Into<IpAddr>>(
         &self,
         turn: &Turn,
         table: Option<u32>,
-        to: &[std::net::Ipv4Addr],
+        to: &[A],
         flows: &[u32],
         answers: &mut [RouteLookup],
     ) {
         let _ = table;
-        self.0.route4_many(turn, to, flows, answers);
+        self.0.route_many(turn, TableId::default(), to, flows, answers);
     }
 }
 

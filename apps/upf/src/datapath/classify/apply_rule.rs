@@ -1,15 +1,18 @@
 //! Applies the rule of a block that matched: gates, URRs, meters, FAR.
 
+use std::net::IpAddr;
+
 use fastlane::table::{EntryId, LaneState};
+use zerocopy::FromBytes;
 
 use super::rate_meter::MeterRate;
-use super::redirection;
-use super::urr_limits::{self, CounterSlot, UrrCheck};
-use super::{Action, CHARGE, Charge, Decision, HoldLimits, LOOK, Path};
+use super::urr_limits::{self, CounterSlot, UrrCheck, UrrPacket};
+use super::{Action, CHARGE, Charge, Decision, HoldLimits, LOOK, Path, Redirect};
 use crate::rules::layout::counter_slots::{LAST, WORDS, event};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::{
-    Block, Count, Direction, Meter, NONE, OuterPath, Rule, flag,
+    Block, Count, Direction, Meter, NONE, OuterPath, RedirectEntry, Rule, flag, forwarding,
+    redirect,
 };
 use crate::session::SessionIndex;
 
@@ -39,7 +42,7 @@ struct UrrChecks {
 #[derive(Default)]
 struct RaisedEvents {
     events: u64,
-    line: u32,
+    slot: u32,
 }
 
 impl<'t> RuleApplication<'t, '_> {
@@ -65,11 +68,11 @@ impl<'t> RuleApplication<'t, '_> {
                 self.raise(count.line, event::DROPPED, &mut raised);
             }
         }
-        let RaisedEvents { events, line } = raised;
+        let RaisedEvents { events, slot } = raised;
         let copies = if copies { self.copies() } else { &[] };
         let charge = Charge::new(self.version, length, self.direction).by_path(path);
         let (pdr, direction) = (self.rule.pdr, self.direction);
-        Decision { action, pdr, direction, events, line, copies, charge }
+        Decision { action, pdr, direction, events, slot, copies, charge }
     }
 
     /// Returns the reason if a packet is dropped regardless of URRs.
@@ -93,9 +96,9 @@ impl<'t> RuleApplication<'t, '_> {
         if !is_held && !self.conforms(length) {
             return (self.dropped(DropReason::RateExceeded, length, raised), false);
         }
-        let looks = self.look::<MODE>(length, raised);
-        let is_stopped = looks.stopped != 0;
-        let path = match looks.exhausted {
+        let checks = self.check::<MODE>(length, raised);
+        let is_stopped = checks.stopped != 0;
+        let path = match checks.exhausted {
             _ if !is_stopped && is_held => return (self.hold(raised), false),
             _ if !is_stopped => self.rule.path,
             Some(path) => path,
@@ -113,23 +116,23 @@ impl<'t> RuleApplication<'t, '_> {
             return (self.dropped(DropReason::ActionDrop, length, raised), false);
         };
         if MODE == CHARGE {
-            self.charge_all(length, &looks, raised);
+            self.charge_all(length, &checks, raised);
         }
         (Action::Forward(path), !is_stopped && flags & flag::DUPLICATE != 0)
     }
 
     /// Charges meters and URRs.
-    fn charge_all(&self, length: u32, looks: &UrrChecks, raised: &mut RaisedEvents) {
+    fn charge_all(&self, length: u32, checks: &UrrChecks, raised: &mut RaisedEvents) {
         let word = urr_limits::meter(self.direction);
-        for (meter, price) in self.meters() {
-            let line = self.line(meter.line);
-            if let Some(new) = price.charge(line.get(word), length, self.now) {
-                line.set(word, new);
+        for (meter, rate) in self.meters() {
+            let slot = self.slot(meter.line);
+            if let Some(new) = rate.charge(slot.get(word), length, self.now) {
+                slot.set(word, new);
             }
         }
-        self.line(self.session.0).set(LAST, self.now);
-        for (place, count) in self.counts() {
-            if looks.stopped & 1 << place == 0 {
+        self.slot(self.session.0).set(LAST, self.now);
+        for (bit, count) in self.counts() {
+            if checks.stopped & 1 << bit == 0 {
                 self.count(count, length, raised);
             }
         }
@@ -145,9 +148,9 @@ impl<'t> RuleApplication<'t, '_> {
     /// Drops a packet, which URRs with MBQE count nevertheless.
     fn dropped(&self, reason: DropReason, length: u32, raised: &mut RaisedEvents) -> Action<'t> {
         for (_, count) in self.counts().filter(|(_, it)| it.flags & flag::BEFORE != 0) {
-            let look = self.look_of(count, length);
-            if look.is_stopped {
-                self.raise(count.line, look.events, raised);
+            let check = self.check_urr(count, length);
+            if check.is_stopped {
+                self.raise(count.line, check.events, raised);
             } else {
                 self.count(count, length, raised);
             }
@@ -157,44 +160,45 @@ impl<'t> RuleApplication<'t, '_> {
 
     /// Counts the packet and raises the events that follow.
     fn count(&self, count: &Count, length: u32, raised: &mut RaisedEvents) {
-        let UrrCheck { events, .. } = self.look_of(count, length);
-        urr_limits::count(self.line(count.line), self.direction, length, self.now);
+        let UrrCheck { events, .. } = self.check_urr(count, length);
+        urr_limits::count(self.slot(count.line), self.direction, length, self.now);
         self.raise(count.line, events | urr_limits::starts(count.flags), raised);
     }
 
-    fn look<const MODE: u8>(&self, length: u32, raised: &mut RaisedEvents) -> UrrChecks {
-        let mut looks = UrrChecks::default();
+    fn check<const MODE: u8>(&self, length: u32, raised: &mut RaisedEvents) -> UrrChecks {
+        let mut checks = UrrChecks::default();
         let mut drops = false;
-        for (place, count) in self.counts() {
+        for (bit, count) in self.counts() {
             // A quota with an exhausted path must be checked before the path is looked up.
             let is_held = self.rule.flags & flag::HOLD != 0;
             let is_early = MODE == LOOK && count.exhausted == NONE && !is_held;
-            let look = self.look_of(count, if is_early { 0 } else { length });
-            if look.is_stopped {
+            let check = self.check_urr(count, if is_early { 0 } else { length });
+            if check.is_stopped {
                 let path = Some(count.exhausted).filter(|it| *it != NONE);
                 drops |= path.is_none();
-                looks.exhausted = looks.exhausted.or(path).filter(|_| !drops);
-                looks.stopped |= 1 << place;
-                self.raise(count.line, look.events, raised);
+                checks.exhausted = checks.exhausted.or(path).filter(|_| !drops);
+                checks.stopped |= 1 << bit;
+                self.raise(count.line, check.events, raised);
             }
         }
-        looks
+        checks
     }
 
-    fn look_of(&self, count: &Count, length: u32) -> UrrCheck {
+    fn check_urr(&self, count: &Count, length: u32) -> UrrCheck {
         if count.flags & flag::STOPPED != 0 {
             return urr_limits::STOPPED;
         }
         let first = usize::from(count.first_limit);
         let limits = self.block.limits().get(first..first + usize::from(count.limits));
-        let (line, limits) = (self.line(count.line), limits.unwrap_or(&[]));
-        urr_limits::look(line, self.version, limits, self.direction, length, self.now)
+        let Self { version, direction, now, .. } = *self;
+        let packet = UrrPacket { version, direction, length, now };
+        urr_limits::check(self.slot(count.line), limits.unwrap_or(&[]), &packet)
     }
 
     fn conforms(&self, length: u32) -> bool {
         let word = urr_limits::meter(self.direction);
-        self.meters().all(|(meter, price)| {
-            price.charge(self.line(meter.line).get(word), length, self.now).is_some()
+        self.meters().all(|(meter, rate)| {
+            rate.charge(self.slot(meter.line).get(word), length, self.now).is_some()
         })
     }
 
@@ -202,8 +206,8 @@ impl<'t> RuleApplication<'t, '_> {
     fn meters(&self) -> impl Iterator<Item = (&'t Meter, MeterRate)> {
         let (chosen, direction) = (self.rule.meters, self.direction as usize);
         let all = self.block.meters().iter().take(32).enumerate();
-        let those = all
-            .filter(move |(place, meter)| chosen & 1 << place != 0 && meter.cost[direction] != 0);
+        let those =
+            all.filter(move |(bit, meter)| chosen & 1 << bit != 0 && meter.cost[direction] != 0);
         those.map(move |(_, meter)| {
             let (cost, shift, burst) =
                 (meter.cost[direction], meter.shift[direction], meter.burst[direction]);
@@ -215,12 +219,12 @@ impl<'t> RuleApplication<'t, '_> {
     fn counts(&self) -> impl Iterator<Item = (usize, &'t Count)> {
         let chosen = self.rule.counts;
         let all = self.block.counts().iter().take(32).enumerate();
-        all.filter(move |(place, _)| chosen & 1 << place != 0)
+        all.filter(move |(bit, _)| chosen & 1 << bit != 0)
     }
 
-    fn path(&self, place: u8) -> Option<Path<'t>> {
-        let path = self.block.paths().get(usize::from(place))?;
-        let redirect = redirection::of(self.block, path, self.family);
+    fn path(&self, index: u8) -> Option<Path<'t>> {
+        let path = self.block.paths().get(usize::from(index))?;
+        let redirect = redirection_of(self.block, path, self.family);
         Some(Path { forwarding: &path.forwarding, peer6: &path.peer6, redirect })
     }
 
@@ -229,14 +233,45 @@ impl<'t> RuleApplication<'t, '_> {
         self.block.paths().get(first..first + usize::from(self.rule.copies)).unwrap_or(&[])
     }
 
-    fn line(&self, number: u32) -> CounterSlot<'_> {
+    fn slot(&self, number: u32) -> CounterSlot<'_> {
         self.state.at(EntryId(number))
     }
 
-    fn raise(&self, line: u32, events: u64, raised: &mut RaisedEvents) {
-        if events != 0 && urr_limits::raise(self.line(line), self.version, events) {
+    fn raise(&self, slot: u32, events: u64, raised: &mut RaisedEvents) {
+        if events != 0 && urr_limits::raise(self.slot(slot), self.version, events) {
             raised.events |= events;
-            raised.line = line;
+            raised.slot = slot;
         }
+    }
+}
+
+/// Returns the redirection of a path, if it has one, for a family (4 or 6).
+#[inline]
+fn redirection_of<'t>(block: &'t Block, path: &OuterPath, family: u8) -> Option<Redirect<'t>> {
+    if path.forwarding.what & forwarding::REDIRECT == 0 {
+        None
+    } else {
+        read_redirection(block, path, family)
+    }
+}
+
+#[cold]
+fn read_redirection<'t>(block: &'t Block, path: &OuterPath, family: u8) -> Option<Redirect<'t>> {
+    let offset = u16::from_ne_bytes([path.peer6[0], path.peer6[1]]);
+    let bytes = block.text().get(usize::from(offset)..)?;
+    let (mut entry, mut rest) = RedirectEntry::read_from_prefix(bytes).ok()?;
+    if entry.kind & redirect::IPV4 != 0 && family == 6 {
+        let second = rest.get(usize::from(entry.length)..)?;
+        (entry, rest) = RedirectEntry::read_from_prefix(second).ok()?;
+    }
+    let RedirectEntry { kind, length, .. } = entry;
+    let text = rest.get(..usize::from(length))?;
+    let address = || match length {
+        4 => Some(IpAddr::from(<[u8; 4]>::try_from(text).ok()?)),
+        _ => Some(IpAddr::from(<[u8; 16]>::try_from(text).ok()?)),
+    };
+    match kind & !redirect::IPV4 {
+        redirect::ADDRESS => Some(Redirect::Address(address()?)),
+        _ => Some(Redirect::Url(text)),
     }
 }

@@ -1,17 +1,15 @@
 //! Classification by rule blocks: the first rule that matches, and what it refers to.
 
-use fastlane::table::LaneState;
+use fastlane::table::{ArrayReader, ArrayWriter, Guard};
 
 use super::apply_rule::RuleApplication;
-use super::block_access::Blocks;
 use super::packet_fields::{PacketFields, Ports};
-use super::{Action, Charge, Decision, Path, SHUT};
-use crate::rules::layout::counter_slots::WORDS;
+use super::{Charge, Classifier, Decision, Path, SHUT};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::{
-    Block, CHAIN, Direction, NONE, PacketFilter, Rule, Rules, flag, forwarding, wanted,
+    Block, CHAIN, Direction, NONE, OuterPath, PacketFilter, Rule, Rules, flag, forwarding, wanted,
 };
-use crate::session::{Destination, SessionIndex};
+use crate::session::Destination;
 
 /// Result of matching a packet against a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,56 +22,90 @@ enum RuleMatch {
     Unknown,
 }
 
-/// Returns the blocks of a session with 1 + their indices, up to the first one of another version.
-fn chain<'t>(
-    rules: &'t Rules,
-    blocks: &impl Blocks<'t>,
-    session: SessionIndex,
-) -> impl Iterator<Item = (u32, &'t Block)> {
-    let mut next = rules.cold.block;
-    let version = rules.version();
-    std::iter::from_fn(move || {
-        let place = next;
-        let block = blocks.block(place.checked_sub(1)? as usize)?;
-        let is_sound = block.version == version && block.session == session.0;
-        next = if is_sound { block.next } else { 0 };
-        is_sound.then_some((place, block))
-    })
-    .take(CHAIN)
+/// Access to blocks by index.
+pub trait Blocks<'t> {
+    /// Returns the block at an index.
+    fn block(&self, index: usize) -> Option<&'t Block>;
+}
+
+/// Blocks of the table during a turn.
+#[derive(Clone, Copy, Debug)]
+pub struct BlocksInTurn<'t, G: ?Sized> {
+    /// Table of blocks.
+    pub reader: &'t ArrayReader<Block>,
+    /// Turn, which keeps blocks valid.
+    pub turn: &'t G,
+}
+
+impl<'t, G: AsRef<Guard> + ?Sized> Blocks<'t> for BlocksInTurn<'t, G> {
+    #[inline]
+    fn block(&self, index: usize) -> Option<&'t Block> {
+        self.reader.get(self.turn, index)
+    }
+}
+
+/// Access for the writer, which is no lane.
+impl<'t> Blocks<'t> for &'t ArrayWriter<Block> {
+    fn block(&self, index: usize) -> Option<&'t Block> {
+        self.get(index)
+    }
+}
+
+/// Blocks in private memory by index, for tests and tools.
+impl<'t> Blocks<'t> for &'t [Block] {
+    fn block(&self, index: usize) -> Option<&'t Block> {
+        self.get(index)
+    }
+}
+
+impl<'t, B: Blocks<'t>> Classifier<'t, '_, B> {
+    /// Returns the blocks of the session with 1 + their indices, up to the first one of another
+    /// version.
+    fn chain(&self) -> impl Iterator<Item = (u32, &'t Block)> {
+        let mut next = self.rules.cold.block;
+        let version = self.rules.version();
+        std::iter::from_fn(move || {
+            let number = next;
+            let block = self.blocks.block(number.checked_sub(1)? as usize)?;
+            let is_sound = block.version == version && block.session == self.session.0;
+            next = if is_sound { block.next } else { 0 };
+            is_sound.then_some((number, block))
+        })
+        .take(CHAIN)
+    }
+
+    /// Returns a rule of a block, to be applied to a packet.
+    fn application<'a>(
+        &'a self,
+        block: &'t Block,
+        rule: &'t Rule,
+        direction: Direction,
+        family: u8,
+    ) -> RuleApplication<'t, 'a> {
+        let Self { session, state, now, .. } = *self;
+        let version = block.version;
+        RuleApplication { block, rule, direction, family, session, version, state, now }
+    }
 }
 
 #[inline(never)]
-pub(super) fn decide<'t>(
-    rules: &'t Rules,
-    blocks: &impl Blocks<'t>,
+pub(super) fn decide<'t, B: Blocks<'t>>(
+    classifier: &Classifier<'t, '_, B>,
     fields: &PacketFields,
-    session: SessionIndex,
-    state: &LaneState<WORDS>,
-    now: u64,
 ) -> Decision<'t> {
     let mut reason = DropReason::NoRule;
     let mut direction =
         if fields.tunnel.is_some() { Direction::Uplink } else { Direction::Downlink };
-    for (place, block) in chain(rules, blocks, session) {
+    for (number, block) in classifier.chain() {
         let users = AddressMatches::of(block, fields);
-        let all = block.rules().iter().enumerate();
-        for (number, rule) in all.filter(|(_, rule)| is_by(rule, fields)) {
+        let all = (0_u16..).zip(block.rules());
+        for (index, rule) in all.filter(|(_, rule)| is_by(rule, fields)) {
             direction = direction_of_rule(rule);
             match users.matches_rule(block, rule, fields) {
                 RuleMatch::Yes => {
-                    let (version, family) = (rules.version(), fields.family);
-                    let applied = RuleApplication {
-                        block,
-                        rule,
-                        direction,
-                        family,
-                        session,
-                        version,
-                        state,
-                        now,
-                    };
+                    let applied = classifier.application(block, rule, direction, fields.family);
                     let mut decision = applied.decide(fields.length);
-                    decision.charge = decision.charge.by_rule(place, number as u16);
+                    decision.charge = decision.charge.by_rule(number, index);
                     return decision;
                 }
                 RuleMatch::No => {}
@@ -84,26 +116,22 @@ pub(super) fn decide<'t>(
             }
         }
     }
-    Decision { action: Action::Drop(reason), ..Decision::drop(reason, 0, direction) }
+    Decision::drop(reason, 0, direction)
 }
 
-pub(super) fn own_path<'t>(
-    rules: &'t Rules,
-    blocks: &impl Blocks<'t>,
+pub(super) fn own_path<'t, B: Blocks<'t>>(
+    classifier: &Classifier<'t, '_, B>,
     fields: &PacketFields,
-    session: SessionIndex,
 ) -> Option<Path<'t>> {
-    for (_, block) in chain(rules, blocks, session) {
+    for (_, block) in classifier.chain() {
         let users = AddressMatches::of(block, fields);
         for rule in block.rules().iter().filter(|rule| is_by(rule, fields)) {
             match users.matches_rule(block, rule, fields) {
                 RuleMatch::Yes => {
                     let path = block.paths().get(usize::from(rule.path))?;
-                    let goes =
-                        rule.flags & SHUT == 0 && path.forwarding.what & forwarding::REDIRECT == 0;
-                    let path =
-                        Path { forwarding: &path.forwarding, peer6: &path.peer6, redirect: None };
-                    return goes.then_some(path);
+                    let is_redirected = path.forwarding.what & forwarding::REDIRECT != 0;
+                    let is_open = rule.flags & SHUT == 0 && !is_redirected;
+                    return is_open.then_some(path_of(path));
                 }
                 RuleMatch::No | RuleMatch::ForeignSource => {}
                 RuleMatch::Unknown => return None,
@@ -113,18 +141,31 @@ pub(super) fn own_path<'t>(
     None
 }
 
+/// Returns the path of the first rule of a tunnel; `None` if its packets are dropped or held.
+pub(super) fn tunnel_path<'t, B: Blocks<'t>>(
+    classifier: &Classifier<'t, '_, B>,
+    teid: u32,
+) -> Option<Path<'t>> {
+    let Classifier { rules, blocks, .. } = classifier;
+    let (block, rule) = rule_of_tunnel(rules, blocks, teid)?;
+    let path = block.paths().get(usize::from(rule.path))?;
+    (rule.flags & (flag::DROP | flag::HOLD) == 0).then_some(path_of(path))
+}
+
+const fn path_of(path: &OuterPath) -> Path<'_> {
+    Path { forwarding: &path.forwarding, peer6: &path.peer6, redirect: None }
+}
+
 /// Charges a packet that a rule of a block has passed, if the rule still passes it.
 #[inline(never)]
-pub(super) fn charge<'t, const MODE: u8>(
-    blocks: &impl Blocks<'t>,
+pub(super) fn charge<'t, const MODE: u8, B: Blocks<'t>>(
+    classifier: &Classifier<'t, '_, B>,
     charge: Charge,
-    session: SessionIndex,
-    state: &LaneState<WORDS>,
-    now: u64,
 ) -> Decision<'t> {
     let (version, direction) = (charge.version(), charge.direction());
-    let is_sound = |block: &&Block| block.version == version && block.session == session.0;
-    let block = charge.block().and_then(|place| blocks.block(place));
+    let is_sound =
+        |block: &&Block| block.version == version && block.session == classifier.session.0;
+    let block = charge.block().and_then(|index| classifier.blocks.block(index));
     let found = block.filter(is_sound).and_then(|block| {
         let rule = block.rules().get(charge.rule())?;
         Some((block, rule))
@@ -133,25 +174,34 @@ pub(super) fn charge<'t, const MODE: u8>(
         return Decision::drop(DropReason::NoRule, 0, direction);
     };
     let family = 0; // the redirection was decided before
-    let applied = RuleApplication { block, rule, direction, family, session, version, state, now };
+    let applied = classifier.application(block, rule, direction, family);
     applied.charge::<MODE>(charge.length(), charge.path())
 }
 
+/// Returns true if a tunnel belongs to the session of the rules.
 pub(super) fn has_tunnel<'t>(rules: &'t Rules, blocks: &impl Blocks<'t>, teid: u32) -> bool {
+    rule_of_tunnel(rules, blocks, teid).is_some()
+}
+
+/// Returns the first rule of a tunnel, with its block.
+fn rule_of_tunnel<'t>(
+    rules: &'t Rules,
+    blocks: &impl Blocks<'t>,
+    teid: u32,
+) -> Option<(&'t Block, &'t Rule)> {
     let mut next = rules.cold.block;
     for _ in 0..CHAIN {
-        let Some(place) = next.checked_sub(1) else { return false };
-        let Some(block) = blocks.block(place as usize) else { return false };
+        let block = blocks.block(next.checked_sub(1)? as usize)?;
         if block.version != rules.version() {
-            return false;
+            return None;
         }
-        let is_by = |rule: &Rule| rule.flags & flag::TUNNEL != 0 && rule.tunnel == teid;
-        if block.rules().iter().any(is_by) {
-            return true;
+        let is_by = |rule: &&Rule| rule.flags & flag::TUNNEL != 0 && rule.tunnel == teid;
+        if let Some(rule) = block.rules().iter().find(is_by) {
+            return Some((block, rule));
         }
         next = block.next;
     }
-    false
+    None
 }
 
 #[inline(always)]
@@ -182,10 +232,10 @@ struct AddressMatches {
 impl AddressMatches {
     fn of(block: &Block, fields: &PacketFields) -> Self {
         let mut users = Self { source: 0, destination: 0 };
-        for (place, address) in block.addresses().iter().take(64).enumerate() {
+        for (bit, address) in block.addresses().iter().take(64).enumerate() {
             let family = fields.family;
-            users.source |= u64::from(address.holds(family, fields.source)) << place;
-            users.destination |= u64::from(address.holds(family, fields.destination)) << place;
+            users.source |= u64::from(address.holds(family, fields.source)) << bit;
+            users.destination |= u64::from(address.holds(family, fields.destination)) << bit;
         }
         users
     }
@@ -247,7 +297,7 @@ impl AddressMatches {
             Direction::Uplink => (self.source, self.destination),
             Direction::Downlink => (self.destination, self.source),
         };
-        let is_at = |place: u8, here: u64| place == NONE || here >> (place & 63) & 1 != 0;
+        let is_at = |bit: u8, matches: u64| bit == NONE || matches >> (bit & 63) & 1 != 0;
         let wanted = filter.wanted;
         let has = |bit: u16, it: bool| wanted & bit == 0 || it;
         let is_meant = is_at(filter.local, local)

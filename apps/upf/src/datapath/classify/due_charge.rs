@@ -9,7 +9,7 @@ use crate::rules::layout::session_rules::Direction;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charge {
     /// Lower 32 bits of the version of the rules; length of the inner packet in octets.
-    what: u64,
+    amount: u64,
     /// 1 + index of the block, or 0 for the simple form. From bit 32 the index of the rule in the
     /// block, from bit 48 the index of the path there, from bit 56 the direction.
     by: u64,
@@ -19,8 +19,8 @@ impl Charge {
     /// Creates the charge of the simple form.
     #[inline(always)]
     pub(super) const fn new(version: u32, length: u32, direction: Direction) -> Self {
-        let what = (version as u64) << 32 | length as u64;
-        Self { what, by: (direction as u64) << 56 }
+        let amount = (version as u64) << 32 | length as u64;
+        Self { amount, by: (direction as u64) << 56 }
     }
 
     /// Returns the charge by a rule of a block, which is given as 1 + its index.
@@ -37,25 +37,25 @@ impl Charge {
     /// Returns the lower 32 bits of the version of the rules.
     #[inline(always)]
     pub(crate) const fn version(self) -> u32 {
-        (self.what >> 32) as u32
+        (self.amount >> 32) as u32
     }
 
     /// Returns the length of the inner packet in octets.
     #[inline(always)]
     pub(super) const fn length(self) -> u32 {
-        self.what as u32
+        self.amount as u32
     }
 
     /// Returns true if the simple form decided.
     #[inline(always)]
-    pub(super) const fn is_by_line(self) -> bool {
+    pub(super) const fn is_simple(self) -> bool {
         self.by as u32 == 0
     }
 
     /// Returns the index of the block.
     pub(super) const fn block(self) -> Option<usize> {
         match (self.by as u32).checked_sub(1) {
-            Some(place) => Some(place as usize),
+            Some(index) => Some(index as usize),
             None => None,
         }
     }
@@ -88,15 +88,15 @@ mod tests {
     #[test]
     fn all_of_it_comes_back() {
         for direction in [Direction::Uplink, Direction::Downlink] {
-            let line = Charge::new(u32::MAX, 1500, direction);
-            assert_eq!((line.version(), line.length()), (u32::MAX, 1500));
+            let simple = Charge::new(u32::MAX, 1500, direction);
+            assert_eq!((simple.version(), simple.length()), (u32::MAX, 1500));
             assert_eq!(
-                (line.direction(), line.is_by_line(), line.block()),
+                (simple.direction(), simple.is_simple(), simple.block()),
                 (direction, true, None)
             );
-            let rule = line.by_path(255).by_rule(u32::MAX, u16::MAX);
+            let rule = simple.by_path(255).by_rule(u32::MAX, u16::MAX);
             assert_eq!((rule.version(), rule.length()), (u32::MAX, 1500));
-            assert_eq!((rule.direction(), rule.is_by_line()), (direction, false));
+            assert_eq!((rule.direction(), rule.is_simple()), (direction, false));
             assert_eq!(
                 (rule.block(), rule.rule(), rule.path()),
                 (Some(u32::MAX as usize - 1), 65535, 255)

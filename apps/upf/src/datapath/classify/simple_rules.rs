@@ -4,9 +4,10 @@ use fastlane::table::{EntryId, LaneState};
 
 use super::packet_fields::PacketFields;
 use super::rate_meter::MeterRate;
-use super::urr_limits::{self, CounterSlot, UrrCheck};
+use super::urr_limits::{self, CounterSlot, UrrCheck, UrrPacket};
 use super::{
-    Action, CHARGE, Charge, ChargeResult, Decision, ForwardDecision, HoldLimits, LOOK, Path, SHUT,
+    Action, CHARGE, Charge, ChargeResult, Classifier, Decision, ForwardDecision, HoldLimits, LOOK,
+    Path, SHUT,
 };
 use crate::rules::layout::counter_slots::{DOWNLINK_OCTETS, LAST, UPLINK_OCTETS, WORDS, event};
 use crate::rules::layout::drop_reason::DropReason;
@@ -32,7 +33,7 @@ struct SimpleCase<'t, 'a> {
     peer6: &'t [u8; 16],
     check_above: u64,
     direction: Direction,
-    line: CounterSlot<'a>,
+    slot: CounterSlot<'a>,
     length: u32,
     now: u64,
     session: SessionIndex,
@@ -58,18 +59,24 @@ pub(super) fn decide_simple<'t>(
 pub(super) fn own_path<'t>(rules: &'t Rules, fields: &PacketFields) -> Option<Path<'t>> {
     let direction = direction(rules, fields)?;
     let (side, _, peer6) = rules_of(rules, direction);
-    let is_stopped = side.flags & SHUT != 0;
-    let is_it = !is_stopped && is_refused(rules, side, direction, fields).is_none();
-    is_it.then_some(Path { forwarding: &side.forwarding, peer6, redirect: None })
+    let is_open = side.flags & SHUT == 0 && is_refused(rules, side, direction, fields).is_none();
+    is_open.then_some(Path { forwarding: &side.forwarding, peer6, redirect: None })
 }
 
-pub(super) fn decide<'t>(
-    rules: &'t Rules,
+/// Returns the path of a tunnel's packets; `None` if they are dropped or held.
+pub(super) fn tunnel_path(rules: &Rules, teid: u32) -> Option<Path<'_>> {
+    let is_by = |direction: &Direction| rules_of(rules, *direction).0.is_by(Some(teid));
+    let direction = [Direction::Uplink, Direction::Downlink].into_iter().find(is_by)?;
+    let (side, _, peer6) = rules_of(rules, direction);
+    let is_open = side.flags & (flag::DROP | flag::HOLD) == 0;
+    is_open.then_some(Path { forwarding: &side.forwarding, peer6, redirect: None })
+}
+
+pub(super) fn decide<'t, B>(
+    classifier: &Classifier<'t, '_, B>,
     fields: &PacketFields,
-    session: SessionIndex,
-    state: &LaneState<WORDS>,
-    now: u64,
 ) -> Decision<'t> {
+    let Classifier { rules, session, state, now, .. } = *classifier;
     let Some(direction) = direction(rules, fields) else {
         return Decision::drop(DropReason::NoRule, 0, direction_of(fields));
     };
@@ -78,9 +85,9 @@ pub(super) fn decide<'t>(
         let pdr = if reason == DropReason::NoRule { 0 } else { side.pdr };
         return Decision::drop(reason, pdr, direction);
     }
-    let (line, length) = (state.at(EntryId(session.0)), fields.length);
+    let (slot, length) = (state.at(EntryId(session.0)), fields.length);
     let case =
-        SimpleCase { rules, side, peer6, check_above, direction, line, length, now, session };
+        SimpleCase { rules, side, peer6, check_above, direction, slot, length, now, session };
     if side.flags & RARE != 0 || side.flags & flag::COUNT != 0 && case.is_exhausted() {
         return case.rare::<LOOK>();
     }
@@ -149,13 +156,11 @@ pub(super) fn charge_simple(
 }
 
 /// Charges a packet of the simple form if the rules still pass it.
-pub(super) fn charge<const MODE: u8>(
-    rules: &Rules,
+pub(super) fn charge<const MODE: u8, B>(
+    classifier: &Classifier<'_, '_, B>,
     charge: Charge,
-    session: SessionIndex,
-    state: &LaneState<WORDS>,
-    now: u64,
 ) -> ChargeResult {
+    let Classifier { rules, session, state, now, .. } = *classifier;
     let case = SimpleCase::of(rules, charge, session, state, now);
     if case.is_rare() {
         return case.rare::<MODE>().into();
@@ -208,8 +213,8 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
     ) -> Self {
         let direction = charge.direction();
         let (side, check_above, peer6) = rules_of(rules, direction);
-        let (line, length) = (state.at(EntryId(session.0)), charge.length());
-        Self { rules, side, peer6, check_above, direction, line, length, now, session }
+        let (slot, length) = (state.at(EntryId(session.0)), charge.length());
+        Self { rules, side, peer6, check_above, direction, slot, length, now, session }
     }
 
     /// Returns true if anything but a meter may stop the packet.
@@ -229,13 +234,13 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
     /// Returns true if a quota is used up.
     #[inline(always)]
     fn is_exhausted(&self) -> bool {
-        urr_limits::events(self.line, self.side.version) & event::QUOTA != 0
+        urr_limits::events(self.slot, self.side.version) & event::QUOTA != 0
     }
 
     /// Returns the limited counter.
     #[inline(always)]
     fn counter(&self) -> u64 {
-        let own = self.line.get(urr_limits::octets(self.direction));
+        let own = self.slot.get(urr_limits::octets(self.direction));
         if self.side.flags & flag::ONE_WAY != 0 {
             return own;
         }
@@ -243,7 +248,7 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
             Direction::Uplink => DOWNLINK_OCTETS,
             Direction::Downlink => UPLINK_OCTETS,
         };
-        own.saturating_add(self.line.get(other))
+        own.saturating_add(self.slot.get(other))
     }
 
     /// Returns the meter's word after this packet, `Some(None)` without a meter.
@@ -253,9 +258,9 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
             return Some(None);
         }
         let DirectionRules { cost, burst, .. } = *self.side;
-        let price = MeterRate { cost, shift: self.side.forwarding.shift, burst };
-        let word = self.line.get(urr_limits::meter(self.direction));
-        price.charge(word, self.length, self.now).map(Some)
+        let rate = MeterRate { cost, shift: self.side.forwarding.shift, burst };
+        let word = self.slot.get(urr_limits::meter(self.direction));
+        rate.charge(word, self.length, self.now).map(Some)
     }
 
     /// Passes the packet and charges it in mode [`CHARGE`].
@@ -273,21 +278,21 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
     #[inline(always)]
     fn count(&self, word: Option<u64>) {
         if let Some(word) = word {
-            self.line.set(urr_limits::meter(self.direction), word);
+            self.slot.set(urr_limits::meter(self.direction), word);
         }
         if self.side.flags & flag::COUNT != 0 {
-            urr_limits::count(self.line, self.direction, self.length, self.now);
+            urr_limits::count(self.slot, self.direction, self.length, self.now);
         } else {
-            self.line.set(LAST, self.now);
+            self.slot.set(LAST, self.now);
         }
     }
 
     fn end(&self, action: Action<'t>, events: u64) -> Decision<'t> {
-        let is_new = events != 0 && urr_limits::raise(self.line, self.side.version, events);
+        let is_new = events != 0 && urr_limits::raise(self.slot, self.side.version, events);
         let events = if is_new { events } else { 0 };
-        let (pdr, direction, line) = (self.side.pdr, self.direction, self.session.0);
+        let (pdr, direction, slot) = (self.side.pdr, self.direction, self.session.0);
         let charge = Charge::new(self.side.version, self.length, direction);
-        Decision { action, pdr, direction, events, line, copies: &[], charge }
+        Decision { action, pdr, direction, events, slot, copies: &[], charge }
     }
 
     fn drop(&self, reason: DropReason, events: u64) -> Decision<'t> {
@@ -309,14 +314,14 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
         let Some(word) = self.metered().or(is_held.then_some(None)) else {
             return self.dropped(DropReason::RateExceeded);
         };
-        let look = self.look(if MODE == LOOK && !is_held { 0 } else { self.length });
-        if look.is_stopped {
-            return self.drop(DropReason::QuotaExhausted, look.events);
+        let check = self.check(if MODE == LOOK && !is_held { 0 } else { self.length });
+        if check.is_stopped {
+            return self.drop(DropReason::QuotaExhausted, check.events);
         }
         if is_held {
             return self.hold();
         }
-        self.pass::<MODE>(word, look.events | urr_limits::starts(flags))
+        self.pass::<MODE>(word, check.events | urr_limits::starts(flags))
     }
 
     /// Drops a packet, which a URR with MBQE counts nevertheless.
@@ -325,12 +330,12 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
         if flags & (flag::COUNT | flag::BEFORE) != flag::COUNT | flag::BEFORE {
             return self.drop(reason, 0);
         }
-        let look = self.look(self.length);
-        if look.is_stopped {
-            return self.drop(reason, look.events);
+        let check = self.check(self.length);
+        if check.is_stopped {
+            return self.drop(reason, check.events);
         }
-        urr_limits::count(self.line, self.direction, self.length, self.now);
-        self.drop(reason, look.events | urr_limits::starts(flags))
+        urr_limits::count(self.slot, self.direction, self.length, self.now);
+        self.drop(reason, check.events | urr_limits::starts(flags))
     }
 
     const fn drop_flag(&self) -> Option<DropReason> {
@@ -349,7 +354,7 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
     }
 
     /// Checks `length` octets against the URR.
-    fn look(&self, length: u32) -> UrrCheck {
+    fn check(&self, length: u32) -> UrrCheck {
         if self.side.flags & flag::COUNT == 0 {
             return UrrCheck::default();
         }
@@ -371,8 +376,8 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
             limit(quota, basis | limit::QUOTA),
             limit(if is_timed { cold.stop_at } else { NEVER }, limit::TIME | limit::QUOTA),
         ];
-        let version = self.side.version;
-        urr_limits::look(self.line, version, &limits, self.direction, length, self.now)
+        let (version, direction, now) = (self.side.version, self.direction, self.now);
+        urr_limits::check(self.slot, &limits, &UrrPacket { version, direction, length, now })
     }
 
     /// Returns true if the volume limit applies to this direction.

@@ -7,6 +7,7 @@ use self::random::Random;
 use self::reference::{Naive, PlainAction};
 use super::*;
 use crate::rules::layout::counter_slots::event;
+use crate::rules::layout::session_rules::Block;
 use crate::session::{Gate, Quota, Rate, ReportingTriggers, Volume};
 
 /// Returns the number of random sessions.
@@ -224,7 +225,7 @@ fn blocks_of_another_version_or_session_and_damaged_ones_have_no_rules() {
     let fixture = RuleFixture::of(fixture::typical()).in_blocks();
     let fields = fixture.uplink();
     let passes = |blocks: &[Block]| {
-        let decision = decide(&fixture.rules, &blocks, &fields, SessionIndex(7), &fixture.state, 1);
+        let decision = fixture.classifier(blocks, 1).decide(&fields);
         matches!(decision.action, Action::Forward(_))
     };
     assert!(passes(&fixture.blocks));

@@ -34,19 +34,19 @@ pub(super) const fn meter(direction: Direction) -> usize {
 
 /// Returns the events raised under a version.
 #[inline(always)]
-pub(super) fn events(line: CounterSlot<'_>, version: u32) -> u64 {
-    let word = line.get(EVENTS);
+pub(super) fn events(slot: CounterSlot<'_>, version: u32) -> u64 {
+    let word = slot.get(EVENTS);
     if word >> 32 == u64::from(version) { word & event::ALL } else { 0 }
 }
 
 /// Sets events; true if one of them is new.
-pub(super) fn raise(line: CounterSlot<'_>, version: u32, new: u64) -> bool {
-    let before = events(line, version);
-    if before | new == before || is_later(line.get(EVENTS), version) {
+pub(super) fn raise(slot: CounterSlot<'_>, version: u32, new: u64) -> bool {
+    let before = events(slot, version);
+    if before | new == before || is_later(slot.get(EVENTS), version) {
         return false;
     }
-    let marker = line.get(EVENTS) & event::MARKER;
-    line.publish(EVENTS, events_of(version) | marker | before | new);
+    let marker = slot.get(EVENTS) & event::MARKER;
+    slot.publish(EVENTS, events_of(version) | marker | before | new);
     true
 }
 
@@ -61,10 +61,10 @@ pub fn is_later(word: u64, version: u32) -> bool {
 
 /// Counts a packet that passes.
 #[inline(always)]
-pub(super) fn count(line: CounterSlot<'_>, direction: Direction, length: u32, now: u64) {
-    line.add(octets(direction), u64::from(length));
-    line.add(octets(direction) + 1, 1);
-    line.set(LAST, now);
+pub(super) fn count(slot: CounterSlot<'_>, direction: Direction, length: u32, now: u64) {
+    slot.add(octets(direction), u64::from(length));
+    slot.add(octets(direction) + 1, 1);
+    slot.set(LAST, now);
 }
 
 /// Result of checking a packet against a URR.
@@ -79,49 +79,47 @@ pub(super) struct UrrCheck {
 /// Result for a quota that is known to be used up.
 pub(super) const STOPPED: UrrCheck = UrrCheck { is_stopped: true, events: 0 };
 
-/// Checks a packet of `length` octets against the limits of a URR.
-pub(super) fn look(
-    line: CounterSlot<'_>,
-    version: u32,
-    limits: &[Limit],
-    direction: Direction,
-    length: u32,
-    now: u64,
-) -> UrrCheck {
-    if events(line, version) & event::QUOTA != 0 {
+/// A packet that is checked against URRs.
+pub(super) struct UrrPacket {
+    /// Lower 32 bits of the version of the rules.
+    pub(super) version: u32,
+    pub(super) direction: Direction,
+    /// Octets to check.
+    pub(super) length: u32,
+    /// Time in ns of `CLOCK_MONOTONIC`.
+    pub(super) now: u64,
+}
+
+/// Checks a packet against the limits of a URR.
+pub(super) fn check(slot: CounterSlot<'_>, limits: &[Limit], packet: &UrrPacket) -> UrrCheck {
+    if events(slot, packet.version) & event::QUOTA != 0 {
         return STOPPED;
     }
-    let counters = [line.get(UPLINK_OCTETS), line.get(DOWNLINK_OCTETS)];
-    let mut look = UrrCheck::default();
+    let counters = [slot.get(UPLINK_OCTETS), slot.get(DOWNLINK_OCTETS)];
+    let mut check = UrrCheck::default();
     for limit in limits {
-        let (before, after) = position(limit, counters, direction, length, now);
+        let (before, after) = position(limit, counters, packet);
         let is_quota = limit.what & limit::QUOTA != 0;
         if is_quota && (after > limit.at || before >= limit.at) {
             return UrrCheck { is_stopped: true, events: event::QUOTA };
         }
         if after >= limit.at {
-            look.events |= if is_quota { event::QUOTA } else { event::THRESHOLD };
+            check.events |= if is_quota { event::QUOTA } else { event::THRESHOLD };
         }
     }
-    look
+    check
 }
 
 /// Returns the limited counter before and after a packet.
-fn position(
-    limit: &Limit,
-    counters: [u64; 2],
-    direction: Direction,
-    length: u32,
-    now: u64,
-) -> (u64, u64) {
-    let [up, down] = counters;
-    let (before, is_meant) = match limit.what & limit::BASIS {
-        limit::TOTAL => (up.wrapping_add(down), true),
-        limit::UPLINK => (up, direction == Direction::Uplink),
-        limit::DOWNLINK => (down, direction == Direction::Downlink),
-        _ => return (now, now),
+fn position(limit: &Limit, counters: [u64; 2], packet: &UrrPacket) -> (u64, u64) {
+    let [uplink, downlink] = counters;
+    let (before, is_counted) = match limit.what & limit::BASIS {
+        limit::TOTAL => (uplink.wrapping_add(downlink), true),
+        limit::UPLINK => (uplink, packet.direction == Direction::Uplink),
+        limit::DOWNLINK => (downlink, packet.direction == Direction::Downlink),
+        _ => return (packet.now, packet.now),
     };
-    let length = if is_meant { u64::from(length) } else { 0 };
+    let length = if is_counted { u64::from(packet.length) } else { 0 };
     (before, before.saturating_add(length))
 }
 

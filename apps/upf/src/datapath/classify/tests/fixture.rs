@@ -5,7 +5,7 @@ use fastlane::table::{LaneState, Spec, State};
 use super::super::*;
 use crate::rules::compile::{Context, compile};
 use crate::rules::layout::counter_slots;
-use crate::rules::layout::session_rules::AddressPrefix;
+use crate::rules::layout::session_rules::{AddressPrefix, Block};
 use crate::rules::layout::teid_layout::TeidLayout;
 use crate::session::{
     Actions, Destination, Far, Forwarding, Gate, LocalTunnel, Measure, OuterHeader, Pdr, Prefix,
@@ -156,26 +156,37 @@ impl RuleFixture {
         self.become_of(session)
     }
 
+    /// Returns the classifier of the session's packets.
+    pub(super) fn classifier<'t>(
+        &'t self,
+        blocks: &'t [Block],
+        now: u64,
+    ) -> Classifier<'t, 't, &'t [Block]> {
+        let Self { rules, state, .. } = self;
+        Classifier { rules, session: self.session.id, blocks, state, now }
+    }
+
     pub(super) fn decide(&self, fields: &PacketFields, now: u64) -> Decision<'_> {
-        let (blocks, id): (&[Block], _) = (&self.blocks, self.session.id);
+        let id = self.session.id;
+        let classifier = self.classifier(&self.blocks, now);
         let before = self.words(id.0);
-        let looked = decide(&self.rules, &blocks, fields, id, &self.state, now);
-        if !matches!(looked.action, Action::Forward(_)) {
-            return looked;
+        let decision = classifier.decide(fields);
+        if !matches!(decision.action, Action::Forward(_)) {
+            return decision;
         }
         assert_eq!(self.words(id.0)[..7], before[..7], "it has not left yet");
-        let may = passes(&self.rules, &blocks, looked.charge, id, &self.state, now);
-        if let Some(reason) = may.refused {
-            let ChargeResult { pdr, events, line, .. } = may;
-            return Decision { action: Action::Drop(reason), pdr, events, line, ..looked };
+        let check = classifier.passes(decision.charge);
+        if let Some(reason) = check.refused {
+            let ChargeResult { pdr, events, slot, .. } = check;
+            return Decision { action: Action::Drop(reason), pdr, events, slot, ..decision };
         }
         assert_eq!(self.words(id.0)[..7], before[..7], "nor has it been charged");
-        let charged = charge(&self.rules, &blocks, looked.charge, id, &self.state, now);
+        let charged = classifier.charge(decision.charge);
         assert_eq!(charged.refused, None);
-        let all = [charged, may, looked.into()];
+        let all = [charged, check, decision.into()];
         let events = all.iter().fold(0, |events, it| events | it.events);
-        let line = all.iter().find(|it| it.events != 0).map_or(0, |it| it.line);
-        Decision { events, line, ..looked }
+        let slot = all.iter().find(|it| it.events != 0).map_or(0, |it| it.slot);
+        Decision { events, slot, ..decision }
     }
 
     /// Returns true if a packet finds the session. The simple form does not compare an address that

@@ -1,0 +1,81 @@
+//! Queue of work that is deferred until all packets of a batch are labelled.
+
+use std::net::IpAddr;
+
+use super::dl_buffer::BufferDecision;
+use super::encap::{GtpuFields, TunnelRoute};
+use super::icmp::IcmpError;
+use super::lookup::SessionCharge;
+use super::next_hop::Egress;
+use super::routes::BATCH;
+use crate::rules::layout::message::SessionEvent;
+use crate::session::{InstanceId, SessionIndex};
+
+/// Capacity of a queue: per packet two events, a hold, the packet itself and its copies.
+const CAPACITY: usize = 8 * BATCH;
+
+/// An item of deferred work. Packets are given by their indices in the batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Deferred {
+    /// Error indication for a packet of an unknown tunnel.
+    ErrorIndication { ue_packet: u8 },
+    /// Notification that a required extension header is not supported.
+    Notification { ue_packet: u8 },
+    /// Message to the slow path about an event of a session.
+    Event(SessionEvent),
+    /// Resumes held packets ahead of those labelled now, or discards them.
+    EndHold(SessionIndex, BufferDecision),
+    /// ICMP error to the sender of a packet that cannot be forwarded.
+    IcmpError { ue_packet: u8, icmp_error: IcmpError },
+    /// HTTP redirect response.
+    Redirect { ue_packet: u8 },
+    /// Packet to another UE of a network instance.
+    ToUe { ue_packet: u8, instance: InstanceId, due: SessionCharge },
+    /// Copy of the last `length` octets of a packet (DUPL).
+    Copy { ue_packet: u8, length: u32, route: TunnelRoute, outer: GtpuFields },
+    /// Fragmentation of a packet into fragments of at most `room` octets.
+    Fragments { ue_packet: u8, out: Egress, room: u32, due: SessionCharge },
+    /// Request to resolve a neighbour.
+    Resolve(IpAddr),
+}
+
+/// Queue of deferred work. It never grows beyond its initial capacity.
+#[derive(Default)]
+pub(crate) struct DeferredQueue(Vec<Deferred>);
+
+impl DeferredQueue {
+    /// Creates an empty queue.
+    pub(crate) fn new() -> Self {
+        Self(Vec::with_capacity(CAPACITY))
+    }
+
+    /// Appends an item if there is room.
+    #[inline]
+    pub(crate) fn push(&mut self, deferred: Deferred) {
+        if self.0.len() < self.0.capacity() {
+            self.0.push(deferred);
+        }
+    }
+
+    /// Returns true if there is room for a copy. The rest is reserved: two events, a hold and the
+    /// packet itself per packet. Rules may ask for any number of copies.
+    pub(crate) fn has_room_for_copies(&self) -> bool {
+        self.0.len() < CAPACITY - 4 * BATCH
+    }
+
+    /// Returns the items in the order in which they were appended.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Deferred> {
+        self.0.iter()
+    }
+
+    /// Removes all items.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Returns true if nothing is deferred.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
