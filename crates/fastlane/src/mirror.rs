@@ -27,7 +27,9 @@ pub use ingress::{IngressInterface, ReversePath};
 use netconf::Netconf;
 pub(crate) use thread::MirrorThread;
 
-pub use fastlane_mirror::{FallbackReason, Family, NextHop, RouteLookup, TableId, blackhole, query};
+pub use fastlane_mirror::{
+    FallbackReason, Family, NextHop, RouteLookup, TableId, blackhole, query,
+};
 
 /// Maximum number of neighbour probes requested of Linux per second.
 const PROBES: u32 = 100;

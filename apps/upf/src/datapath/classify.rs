@@ -1,16 +1,15 @@
 //! Packet classification and enforcement: the one module that applies rules to packets.
 //!
 //! A [`Classifier`] has the rules of the packet's session and the lane's counter slots. It neither
-//! allocates nor fails. Its steps (TS 29.244 clause 5.2.1): find the first PDR by
-//! precedence that matches; check gates; check URRs; check meters, all of which must conform before
-//! any is charged; apply the FAR. A packet that is held is not counted: it is decided again when it
-//! is released.
+//! allocates nor fails. Its steps (TS 29.244 clause 5.2.1): find the first PDR by precedence that
+//! matches; check gates; check URRs; check meters, all of which must conform before any is charged;
+//! apply the FAR. A packet that is held is not counted: it is decided again when it is released.
 //!
 //! A packet that may be forwarded is not charged yet, since its next hop and a frame for it are not
-//! known. Once they are, [`Classifier::charge`] checks quotas and meters again, which earlier packets may have
-//! used up, and charges. ([`decide_simple`] leaves them to it altogether.) So URRs count the
-//! octets of inner IP packets that leave. URRs with MBQE (clause 8.2.68) also count what QoS
-//! enforcement or the FAR drops.
+//! known. Once they are, [`Classifier::charge`] checks quotas and meters again, which earlier
+//! packets may have used up, and charges. ([`decide_simple`] leaves them to it altogether.) So URRs
+//! count the octets of inner IP packets that leave. URRs with MBQE (clause 8.2.68) also count what
+//! QoS enforcement or the FAR drops.
 //!
 //! An event is raised once per counter slot and version of the rules. The caller raises the
 //! session's pending event if [`Decision::events`] is not 0.

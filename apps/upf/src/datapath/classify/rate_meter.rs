@@ -50,8 +50,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Returns the octets that pass a meter of a rate in kbit/s during a time, with packets of `octets`
-    /// every `gap` ns.
+    /// Returns the octets that pass a meter of a rate in kbit/s during a time, with packets of
+    /// `octets` every `gap` ns.
     fn passed(rate: MeterRate, word: &mut u64, octets: u32, gap: u64, time: Range<u64>) -> u64 {
         let mut sum = 0;
         let mut now = time.start;
