@@ -13,20 +13,13 @@ use super::forward::{PathPacket, is_ip_hop};
 use super::icmp::IcmpError;
 use super::inner_packet::{self, InnerPacket};
 use super::lane_tables::BurstContext;
-use super::lookup::{Batch, PacketRules, RouteBatches, SessionPacket, UePacket};
+use super::lookup::{Batch, ClassifiedPacket, PacketRules, RouteBatches, UePacket};
 use super::outcome::Outcome;
 use super::routes::Routes;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::message::SessionEvent;
 use crate::rules::layout::session_rules::{Direction, Rules};
 use crate::session::SessionIndex;
-
-/// A packet of a batch, by its index, and the rules that were found for it.
-struct BatchPacket<'a, 't> {
-    number: u8,
-    ue_packet: &'a mut UePacket,
-    found: &'a mut Option<&'t Rules>,
-}
 
 impl<R: Routes> Datapath<R> {
     /// Applies the rules to all packets of a batch.
@@ -38,13 +31,10 @@ impl<R: Routes> Datapath<R> {
         burst: BurstContext<'t>,
     ) {
         let Batch { count, ue_packets, routed, .. } = batch;
-        for (number, (ue_packet, found)) in
-            ue_packets.iter_mut().zip(found).take(*count).enumerate()
-        {
+        for (ue_packet, found) in ue_packets.iter_mut().zip(found).take(*count) {
             let Some(packet) = packets.get_mut(usize::from(ue_packet.position)) else { continue };
             let octets = packet.len() as u64;
-            let batch_packet = BatchPacket { number: number as u8, ue_packet, found };
-            let outcome = self.outcome(batch_packet, packet, routed, burst);
+            let outcome = self.outcome(ue_packet, found, packet, routed, burst);
             self.forwarder.counters.label(burst.tables, packet, outcome, octets);
         }
     }
@@ -53,15 +43,15 @@ impl<R: Routes> Datapath<R> {
     #[inline(always)]
     fn outcome<'t>(
         &mut self,
-        mut batch_packet: BatchPacket<'_, 't>,
+        ue_packet: &mut UePacket,
+        found: &mut Option<&'t Rules>,
         packet: &mut Packet,
         routed: &mut RouteBatches,
         burst: BurstContext<'t>,
     ) -> Outcome {
-        if let Err(outcome) = self.find_session(&mut batch_packet, packet, burst) {
+        if let Err(outcome) = self.find_session(ue_packet, found, packet, burst) {
             return outcome;
         }
-        let BatchPacket { number, ue_packet, found } = batch_packet;
         let ue_packet = &*ue_packet;
         let (Some(session), Some(rules)) = (ue_packet.session, *found) else {
             return Outcome::Drop(DropReason::UnknownUser);
@@ -72,30 +62,32 @@ impl<R: Routes> Datapath<R> {
         let Some(fields) = ue_packet.fields(&inner, &self.forwarder.ports) else {
             return Outcome::Drop(DropReason::Malformed);
         };
-        let found = SessionPacket { ue_packet, number, session, rules };
         if let Some(ForwardDecision { path, direction, charge }) =
             classify::decide_simple(rules, &fields)
             && self.forwarder.buffer.is_empty()
             && inner.time_to_live > 1
         {
-            let classified = found.classified(direction, charge);
+            let classified = ClassifiedPacket { ue_packet, session, rules, direction, charge };
             let path_packet = PathPacket { classified, inner: &inner, path: &path };
             return self.forwarder.forward(&path_packet, packet, routed, burst);
         }
-        self.apply_rules_slow(found, packet, routed, burst)
+        self.apply_rules_slow(ue_packet, rules, packet, routed, burst)
     }
 
     /// Applies the rules to a packet that the short path does not handle.
     #[inline(never)]
     fn apply_rules_slow(
         &mut self,
-        found: SessionPacket<'_>,
+        ue_packet: &UePacket,
+        rules: &Rules,
         packet: &mut Packet,
         routed: &mut RouteBatches,
         burst: BurstContext<'_>,
     ) -> Outcome {
-        let SessionPacket { ue_packet, number, session, rules } = found;
         let forwarder = &mut self.forwarder;
+        let Some(session) = ue_packet.session else {
+            return Outcome::Drop(DropReason::UnknownUser);
+        };
         let Some(mut inner) = inner_packet::read(ue_packet.inner(packet.bytes())) else {
             return Outcome::Drop(DropReason::Malformed);
         };
@@ -111,7 +103,7 @@ impl<R: Routes> Datapath<R> {
         if decision.events != 0 {
             let event = charge::event_of(ue_packet, session, rules.version(), &decision.into());
             let event = SessionEvent { dscp: inner.tos >> 2, ..event };
-            charge::raise(&mut forwarder.queue, event, burst);
+            forwarder.queue.raise(event, burst);
         }
         if !forwarder.buffer.is_empty()
             && let Some(decision) = forwarder.buffer.decide_before(session, rules)
@@ -124,7 +116,7 @@ impl<R: Routes> Datapath<R> {
             Action::Hold(limits) => return forwarder.buffer.hold(session, rules, limits, burst),
         };
         if path.redirects(direction, &fields) {
-            return self.http.redirect(found, direction, &inner, &mut forwarder.queue, burst);
+            return self.http.redirect(ue_packet, direction, &inner, &mut forwarder.queue, burst);
         }
         let path = match path.redirect {
             // From the redirect server: forwarded as if there were no redirection.
@@ -135,11 +127,11 @@ impl<R: Routes> Datapath<R> {
             _ => path,
         };
         if inner.time_to_live <= 1 && !ue_packet.is_hairpin && is_ip_hop(ue_packet, &path) {
-            let (ue_packet, icmp_error) = (number, IcmpError::TimeExceeded);
+            let (ue_packet, icmp_error) = (ue_packet.number, IcmpError::TimeExceeded);
             forwarder.queue.push(Deferred::IcmpError { ue_packet, icmp_error });
             return Outcome::Deferred;
         }
-        let classified = found.classified(direction, charge);
+        let classified = ClassifiedPacket { ue_packet, session, rules, direction, charge };
         let path_packet = PathPacket { classified, inner: &inner, path: &path };
         let outcome = forwarder.forward(&path_packet, packet, routed, burst);
         if !decision.copies.is_empty() && !matches!(outcome, Outcome::Drop(_)) {
@@ -147,7 +139,7 @@ impl<R: Routes> Datapath<R> {
                 // Copies are taken from the end, so padding behind the inner packet has to go.
                 let _ = packet.truncate(usize::from(ue_packet.at) + inner.length as usize);
             }
-            forwarder.defer_copies(number, &inner, &decision, burst);
+            forwarder.defer_copies(ue_packet.number, &inner, &decision, burst);
         }
         outcome
     }
@@ -159,11 +151,11 @@ impl<R: Routes> Datapath<R> {
     #[inline(always)]
     fn find_session<'t>(
         &mut self,
-        batch_packet: &mut BatchPacket<'_, 't>,
+        ue_packet: &mut UePacket,
+        found: &mut Option<&'t Rules>,
         packet: &Packet,
         burst: BurstContext<'t>,
     ) -> Result<(), Outcome> {
-        let BatchPacket { number, ue_packet, found } = batch_packet;
         let BurstContext { tables, turn, .. } = burst;
         match &ue_packet.tunnel {
             Some(tunnel) => {
@@ -171,20 +163,20 @@ impl<R: Routes> Datapath<R> {
                 let has_tunnel = |rules: &Rules| classify::has_tunnel(rules, &blocks, tunnel.teid);
                 if !found.is_some_and(has_tunnel) {
                     let by = tables.by_other_tunnel(turn, tunnel.teid);
-                    (ue_packet.session, **found) = by.unzip();
+                    (ue_packet.session, *found) = by.unzip();
                 }
                 if found.is_none() {
-                    return Err(self.unknown_tunnel(*number, packet, burst));
+                    return Err(self.unknown_tunnel(ue_packet.number, packet, burst));
                 }
                 if !tunnel.is_understood {
-                    let ue_packet = *number;
+                    let ue_packet = ue_packet.number;
                     self.forwarder.queue.push(Deferred::Notification { ue_packet });
                     return Err(Outcome::Deferred);
                 }
             }
             None if ue_packet.session.is_none() => {
                 let session = self.by_address(ue_packet, packet, burst)?;
-                (ue_packet.session, **found) = (Some(session), tables.rules(turn, session));
+                (ue_packet.session, *found) = (Some(session), tables.rules(turn, session));
             }
             None => {}
         }

@@ -8,7 +8,6 @@ use fastlane::mirror::{
 };
 use fastlane::wire::Ipv4;
 
-use super::charge::charge;
 use super::deferred_queue::Deferred;
 use super::forward::Forwarder;
 use super::icmp::IcmpError;
@@ -16,8 +15,7 @@ use super::inner_packet;
 use super::ip_header;
 use super::lane_tables::{BurstContext, DestinationAddress};
 use super::lookup::{
-    Batch, ClassifiedPacket, PacketRules, RouteBatch, RoutedPacket, SessionCharge, SessionPacket,
-    UePacket,
+    Batch, ClassifiedPacket, PacketRules, RouteBatch, RoutedPacket, SessionCharge, UePacket,
 };
 use super::next_hop::Egress;
 use super::outcome::Outcome;
@@ -87,9 +85,9 @@ impl<R: Routes> Forwarder<R> {
         }
         for at in 0..routed.count {
             let plain = &routed.packets[at];
-            let RoutedPacket { ue_packet: number, session, charge, .. } = *plain;
-            let Some(ue_packet) = ue_packets.get(usize::from(number)) else { continue };
-            let Some(rules) = found.get(usize::from(number)).copied().flatten() else { continue };
+            let number = usize::from(plain.ue_packet);
+            let Some(ue_packet) = ue_packets.get(number) else { continue };
+            let Some(rules) = found.get(number).copied().flatten() else { continue };
             let Some(packet) = packets.get_mut(usize::from(ue_packet.position)) else { continue };
             let octets = packet.len() as u64;
             let to = routed.to[at];
@@ -101,9 +99,11 @@ impl<R: Routes> Forwarder<R> {
             }
             let outcome = match answer {
                 RouteLookup::Forward(hop) => {
-                    let found = SessionPacket { ue_packet, number, session, rules };
-                    let classified = found.classified(Direction::Uplink, charge);
-                    self.send_to_next_hop::<A>(classified, plain, hop, packet, burst)
+                    let RoutedPacket { session, charge, .. } = *plain;
+                    let direction = Direction::Uplink;
+                    let classified =
+                        ClassifiedPacket { ue_packet, session, rules, direction, charge };
+                    self.send_to_next_hop::<A>(&classified, plain, hop, packet, burst)
                 }
                 RouteLookup::Fallback(FallbackReason::NoNeighbour) => {
                     self.send_by_linux(ue_packet, plain, to, packet, burst)
@@ -140,7 +140,7 @@ impl<R: Routes> Forwarder<R> {
     #[inline(always)]
     fn send_to_next_hop<A: NetworkAddress>(
         &mut self,
-        classified: ClassifiedPacket<'_>,
+        classified: &ClassifiedPacket<'_>,
         plain: &RoutedPacket,
         hop: &NextHop,
         packet: &mut Packet,
@@ -150,13 +150,24 @@ impl<R: Routes> Forwarder<R> {
         if self.ports.exit(hop.port, plain.instance, |role| role == Role::N6).is_none() {
             return Outcome::Drop(DropReason::NoRoute);
         }
+        let ClassifiedPacket { ue_packet, session, rules, charge, .. } = *classified;
         if plain.length > hop.mtu {
-            return self.too_long(classified, hop, packet, burst);
+            return match may_fragment(ue_packet, packet) {
+                None => Outcome::Drop(DropReason::TooLong),
+                Some(true) => {
+                    let room = hop.mtu.max(Ipv4::LENGTH as u32 + 8);
+                    let out = Egress::NextHop(*hop);
+                    self.defer_fragmentation(plain.ue_packet, plain.due(), out, room)
+                }
+                Some(false) => {
+                    let error = IcmpError::TooLong(hop.mtu);
+                    self.defer_icmp_error(ue_packet, rules, charge, error, burst)
+                }
+            };
         }
-        if let Err(outcome) = charge(classified, &mut self.queue, burst) {
+        if let Err(outcome) = self.queue.charge(ue_packet, session, rules, charge, burst) {
             return outcome;
         }
-        let ue_packet = classified.ue_packet;
         let inner = ue_packet.inner_mut(packet);
         if ue_packet.tunnel.is_some() {
             ip_header::decrement_ttl(inner);
@@ -169,26 +180,6 @@ impl<R: Routes> Forwarder<R> {
             true => Outcome::Forward(hop.port, DropReason::ForwardedUplink),
             false => Outcome::Drop(DropReason::NoFrame),
         }
-    }
-
-    #[cold]
-    fn too_long(
-        &mut self,
-        classified: ClassifiedPacket<'_>,
-        hop: &NextHop,
-        packet: &Packet,
-        burst: BurstContext<'_>,
-    ) -> Outcome {
-        let ClassifiedPacket { ue_packet, number, .. } = classified;
-        let Some(inner) = inner_packet::read(ue_packet.inner(packet.bytes())) else {
-            return Outcome::Drop(DropReason::TooLong);
-        };
-        if !inner.dont_fragment {
-            let room = hop.mtu.max(Ipv4::LENGTH as u32 + 8);
-            let out = Egress::NextHop(*hop);
-            return self.defer_fragmentation(number, classified.due(), out, room);
-        }
-        self.defer_icmp_error(classified, IcmpError::TooLong(hop.mtu), burst)
     }
 
     /// Handles a packet without a route in the mirror: it may be another UE's.
@@ -273,4 +264,11 @@ impl<R: Routes> Forwarder<R> {
             false => Outcome::Drop(DropReason::NoFrame),
         }
     }
+}
+
+/// Returns true if routers may fragment a packet; `None` if it is malformed.
+#[cold]
+fn may_fragment(ue_packet: &UePacket, packet: &Packet) -> Option<bool> {
+    let inner = inner_packet::read(ue_packet.inner(packet.bytes()))?;
+    Some(!inner.dont_fragment)
 }

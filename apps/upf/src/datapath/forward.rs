@@ -1,9 +1,11 @@
 //! Forwards packets: into a tunnel, or into the batch of packets that are routed together.
 
+use std::net::IpAddr;
+
 use fastlane::{Packet, Turn, wire};
 
-use super::charge::{self, charge};
-use super::classify::{Action, Path};
+use super::charge;
+use super::classify::{Action, Charge, Path};
 use super::deferred_queue::{Deferred, DeferredQueue};
 use super::dl_buffer::DlBuffer;
 use super::encap::{self, Container, GtpuFields, TunnelRoute};
@@ -11,16 +13,14 @@ use super::icmp::IcmpError;
 use super::inner_packet::{self, InnerPacket};
 use super::ip_header;
 use super::lane_tables::BurstContext;
-use super::lookup::{
-    ClassifiedPacket, RouteBatches, RoutedPacket, SessionCharge, SessionPacket, UePacket,
-};
+use super::lookup::{ClassifiedPacket, RouteBatches, RoutedPacket, SessionCharge, UePacket};
 use super::next_hop::{Egress, NextHopCache, TunnelEndpoint};
 use super::outcome::{ForwardedCounters, Outcome, forwarded};
 use super::port_map::{PortMap, UePools};
 use super::routes::Routes;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::message::SessionEvent;
-use crate::rules::layout::session_rules::{Direction, Encapsulation};
+use crate::rules::layout::session_rules::{Direction, Encapsulation, Rules};
 use crate::session::{Destination, InstanceId, SessionIndex};
 
 /// Forwarding and buffering of packets, as their FARs say.
@@ -110,14 +110,14 @@ impl<R: Routes> Forwarder<R> {
         burst: BurstContext<'_>,
     ) -> Outcome {
         let PathPacket { classified, inner, path } = path_packet;
-        let ClassifiedPacket { ue_packet, direction, .. } = *classified;
+        let ClassifiedPacket { ue_packet, session, rules, direction, charge } = *classified;
         let Encapsulation::Gtpu(_, teid) = header else {
             return Outcome::Drop(DropReason::NoRoute);
         };
         let endpoint = TunnelEndpoint::of(path, header);
         let route = match self.next_hops.to(&self.routes, &self.ports, burst.turn, endpoint) {
             Ok(route) => route,
-            Err(reason) => return self.unreachable(endpoint, reason),
+            Err(reason) => return self.unreachable(endpoint.address, reason),
         };
         let outer = gtpu_fields(inner.tos, path, teid, direction);
         let is_relayed = is_relayed(ue_packet, path);
@@ -134,14 +134,16 @@ impl<R: Routes> Forwarder<R> {
             let room = route.hop.mtu.saturating_sub(overhead);
             if !inner.dont_fragment && !is_relayed {
                 let out = Egress::Tunnel(*route, outer);
-                return self.defer_fragmentation(classified.number, classified.due(), out, room);
+                let due = SessionCharge { session, charge };
+                return self.defer_fragmentation(ue_packet.number, due, out, room);
             }
-            return self.defer_icmp_error(*classified, IcmpError::TooLong(room), burst);
+            let error = IcmpError::TooLong(room);
+            return self.defer_icmp_error(ue_packet, rules, charge, error, burst);
         }
         if !encap::has_room(packet, at, length, front) {
             return Outcome::Drop(DropReason::NoFrame);
         }
-        if let Err(outcome) = charge(*classified, &mut self.queue, burst) {
+        if let Err(outcome) = self.queue.charge(ue_packet, session, rules, charge, burst) {
             return outcome;
         }
         if is_ip_hop(ue_packet, path) && !ue_packet.is_hairpin {
@@ -162,7 +164,8 @@ impl<R: Routes> Forwarder<R> {
     #[inline(always)]
     fn route_later(&mut self, path_packet: &PathPacket<'_>, routed: &mut RouteBatches) -> Outcome {
         let PathPacket { classified, inner, path } = path_packet;
-        let ClassifiedPacket { number: ue_packet, session, charge, .. } = *classified;
+        let ClassifiedPacket { ue_packet, session, charge, .. } = *classified;
+        let ue_packet = ue_packet.number;
         let forwarding = path.forwarding;
         if !matches!(forwarding.destination(), Destination::Core | Destination::SgiLan) {
             return Outcome::Drop(DropReason::NoRoute);
@@ -171,7 +174,8 @@ impl<R: Routes> Forwarder<R> {
         if let Some(instance) = forwarding.instance().or(self.only_instance)
             && self.pools.has(instance, to)
         {
-            self.queue.push(Deferred::ToUe { ue_packet, instance, due: classified.due() });
+            let due = SessionCharge { session, charge };
+            self.queue.push(Deferred::ToUe { ue_packet, instance, due });
             return Outcome::Deferred;
         }
         let packet = RoutedPacket {
@@ -189,9 +193,9 @@ impl<R: Routes> Forwarder<R> {
 
     /// Drops a packet whose tunnel endpoint is unreachable now.
     #[cold]
-    fn unreachable(&mut self, endpoint: TunnelEndpoint, reason: DropReason) -> Outcome {
+    fn unreachable(&mut self, to: IpAddr, reason: DropReason) -> Outcome {
         if reason == DropReason::NoNeighbour {
-            self.queue.push(Deferred::Resolve(endpoint.address));
+            self.queue.push(Deferred::Resolve(to));
         }
         Outcome::Drop(reason)
     }
@@ -213,16 +217,20 @@ impl<R: Routes> Forwarder<R> {
     #[cold]
     pub(crate) fn defer_icmp_error(
         &mut self,
-        packet: ClassifiedPacket<'_>,
+        ue_packet: &UePacket,
+        rules: &Rules,
+        charge: Charge,
         icmp_error: IcmpError,
         burst: BurstContext<'_>,
     ) -> Outcome {
-        let ClassifiedPacket { number: ue_packet, session, rules, charge, .. } = packet;
+        let Some(session) = ue_packet.session else {
+            return Outcome::Drop(DropReason::UnknownUser);
+        };
         // Quotas and meters may stop it, as far as is known.
         if let Some(reason) = burst.classifier(session, rules).is_stopped(charge) {
             return Outcome::Drop(reason);
         }
-        self.queue.push(Deferred::IcmpError { ue_packet, icmp_error });
+        self.queue.push(Deferred::IcmpError { ue_packet: ue_packet.number, icmp_error });
         Outcome::Deferred
     }
 
@@ -237,14 +245,10 @@ impl<R: Routes> Forwarder<R> {
         packet: &Packet,
         burst: BurstContext<'_>,
     ) -> Result<(), Outcome> {
-        let SessionCharge { session, charge: due } = due;
+        let SessionCharge { session, charge } = due;
         let rules = burst.tables.rules(burst.turn, session);
-        match rules.filter(|rules| rules.version() == due.version()) {
-            Some(rules) => {
-                let found = SessionPacket { ue_packet, number: 0, session, rules };
-                let classified = found.classified(ue_packet.usual_direction(), due);
-                charge(classified, &mut self.queue, burst)
-            }
+        match rules.filter(|rules| rules.version() == charge.version()) {
+            Some(rules) => self.queue.charge(ue_packet, session, rules, charge, burst),
             None => self.charge_by_current_rules(ue_packet, session, packet, burst),
         }
     }
@@ -277,7 +281,7 @@ impl<R: Routes> Forwarder<R> {
         if charged.events != 0 {
             let event = charge::event_of(ue_packet, session, rules.version(), &charged);
             let event = SessionEvent { dscp: inner.tos >> 2, ..event };
-            charge::raise(&mut self.queue, event, burst);
+            self.queue.raise(event, burst);
         }
         charge::outcome(&charged)
     }

@@ -25,7 +25,7 @@ use super::forward::Forwarder;
 use super::icmp::{self, IcmpError};
 use super::inner_packet::{self, InnerPacket};
 use super::lane_tables::{BurstContext, TurnContext};
-use super::lookup::{SessionPacket, UePacket};
+use super::lookup::UePacket;
 use super::outcome::Outcome;
 use super::port_map::PortMap;
 use super::rate_limiter::RateLimiter;
@@ -70,7 +70,7 @@ impl HttpRedirector {
     #[cold]
     pub(crate) fn redirect(
         &self,
-        packet: SessionPacket<'_>,
+        ue_packet: &UePacket,
         direction: Direction,
         inner: &InnerPacket,
         queue: &mut DeferredQueue,
@@ -83,7 +83,7 @@ impl HttpRedirector {
             burst.tables.count(DropReason::RedirectSuppressed, 1, u64::from(inner.length));
             return Outcome::Drop(DropReason::Redirected);
         }
-        queue.push(Deferred::Redirect { ue_packet: packet.number });
+        queue.push(Deferred::Redirect { ue_packet: ue_packet.number });
         Outcome::Deferred
     }
 

@@ -23,6 +23,8 @@ use crate::session::{InstanceId, SessionIndex};
 /// A UE packet as it arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UePacket {
+    /// Index in the batch.
+    pub(crate) number: u8,
     /// Index of the packet in the burst.
     pub(crate) position: u8,
     /// Network instance of the ingress.
@@ -79,44 +81,15 @@ impl UePacket {
     }
 }
 
-/// A packet of a batch, by its index, with the session and rules found for it.
-#[derive(Clone, Copy)]
-pub(crate) struct SessionPacket<'a> {
-    pub(crate) ue_packet: &'a UePacket,
-    pub(crate) number: u8,
-    pub(crate) session: SessionIndex,
-    pub(crate) rules: &'a Rules,
-}
-
 /// A classified packet with its session and rules.
 #[derive(Clone, Copy)]
 pub(crate) struct ClassifiedPacket<'a> {
-    /// The packet and its index in the batch.
     pub(crate) ue_packet: &'a UePacket,
-    pub(crate) number: u8,
-    /// The session and its rules.
     pub(crate) session: SessionIndex,
     pub(crate) rules: &'a Rules,
     pub(crate) direction: Direction,
     /// Charge that is due when the packet leaves.
     pub(crate) charge: Charge,
-}
-
-impl<'a> SessionPacket<'a> {
-    /// Returns the packet with its classification.
-    #[inline(always)]
-    pub(crate) fn classified(self, direction: Direction, charge: Charge) -> ClassifiedPacket<'a> {
-        let Self { ue_packet, number, session, rules } = self;
-        ClassifiedPacket { ue_packet, number, session, rules, direction, charge }
-    }
-}
-
-impl ClassifiedPacket<'_> {
-    /// Returns the charge that is due, with its session.
-    #[inline(always)]
-    pub(crate) fn due(&self) -> SessionCharge {
-        SessionCharge { session: self.session, charge: self.charge }
-    }
 }
 
 /// A charge with the session that it is due for.
@@ -127,6 +100,7 @@ pub(crate) struct SessionCharge {
 }
 
 const EMPTY: UePacket = UePacket {
+    number: 0,
     position: 0,
     instance: 0,
     session: None,
@@ -201,6 +175,7 @@ impl Batch {
         let session = teid_layout.session(tunnel.teid);
         tables.rules.prefetch_index(session.0 as usize);
         self.push(UePacket {
+            number: self.count as u8,
             position: position as u8,
             instance,
             session: Some(session),
@@ -229,6 +204,7 @@ impl Batch {
             self.plain += 1;
         }
         self.push(UePacket {
+            number: self.count as u8,
             position: position as u8,
             instance,
             session: None,
