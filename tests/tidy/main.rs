@@ -67,6 +67,7 @@ const UNSAFE: [&str; 31] = [
     "crates/core/src/burst.rs",
     "crates/core/src/pool.rs",
     "crates/core/src/packet.rs",
+    "crates/core/src/packet_ring.rs",
     "crates/core/src/turn.rs",
     "crates/dpdk/src/plugin.rs",
     "crates/kernel/src/af_packet/ring.rs",

@@ -1,25 +1,22 @@
 //! Copy of packets between memory regions.
 
-use crate::{Packet, PacketOwnership, Pool, Queue, RegionId, TxMemory};
+use crate::lane_ports::QueueSlot;
+use crate::{Packet, PacketOwnership, Pool, Queue, RegionId};
 
 /// Makes the packets of a run transmittable by `exit`, if necessary by copying them into its
 /// memory. Returns the number of such packets from the front; the rest found no free frame there.
 #[inline]
 pub(crate) fn make_transmittable(
-    exit: &mut dyn Queue,
+    exit: &mut QueueSlot,
     run: &mut [Packet],
     pool: &mut Pool,
 ) -> usize {
-    let region = match exit.tx_memory() {
-        TxMemory::Any => return run.len(),
-        TxMemory::Pool => pool.region(),
-        TxMemory::Region(region) => region,
-    };
+    let Some(region) = exit.region else { return run.len() };
     // The packets of a run came from one queue, so they are of one region. The exception is an
     // application that made packets in this turn and swapped them with others.
     let differs = run.first().is_some_and(|first| first.region() != region);
     if differs || pool.is_mixed() {
-        return copy(exit, region, run, pool);
+        return copy(&mut *exit.queue, region, run, pool);
     }
     run.len()
 }

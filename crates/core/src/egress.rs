@@ -8,12 +8,13 @@ use fastlane_table::counters::PortCounter;
 use crate::copy::make_transmittable;
 use crate::exchange::Exchange;
 use crate::hold::Hold;
+use crate::lane_ports::{KernelPeer, LanePorts};
 use crate::observer::{Departure, PacketObserver};
-use crate::{Burst, Packet, PacketOwnership, Pool, Port, PortId, Sent, Verdict};
+use crate::{Burst, Packet, PacketOwnership, Pool, PortId, Sent, Verdict};
 
 /// Exits of a lane, and the packets that this turn may still give to Linux.
 pub(crate) struct Egress {
-    pub(crate) ports: Vec<Port>,
+    pub(crate) ports: LanePorts,
     pub(crate) observer: Option<Box<dyn PacketObserver>>,
     /// True if the observer is active in this turn.
     is_observed: bool,
@@ -43,7 +44,7 @@ impl Egress {
     /// Creates the egress of a lane. A turn gives at most `budget` packets to Linux. A quarter of
     /// that, at least one, is reserved in addition for ARP, ICMP and ICMPv6, so that other packets
     /// cannot crowd them out.
-    pub(crate) fn new(ports: Vec<Port>, budget: usize) -> Self {
+    pub(crate) fn new(ports: LanePorts, budget: usize) -> Self {
         Self {
             ports,
             observer: None,
@@ -79,31 +80,11 @@ impl Egress {
         self.is_observed
     }
 
-    /// Receives from one queue of a port and returns the number of packets.
-    #[inline]
-    pub(crate) fn receive(
-        &mut self,
-        port: usize,
-        queue: usize,
-        burst: &mut Burst,
-        pool: &mut Pool,
-    ) -> usize {
-        let port = &mut self.ports[port];
-        port.queues[queue].receive(burst, pool);
-        let count = burst.len();
-        if count > 0 {
-            port.counters.add(PortCounter::ReceivedPackets, count as u64);
-            port.counters.add(PortCounter::ReceivedBytes, burst.bytes());
-        }
-        count
-    }
-
     /// Marks the packets that steering claims, on a port that the lane steers. Returns false on all
     /// others.
     #[inline]
     pub(crate) fn steer(&mut self, port: usize, packets: &mut [Packet]) -> bool {
-        let port = &mut self.ports[port];
-        let Some(filter) = &mut port.filter else { return false };
+        let Some(filter) = self.ports.filter(port) else { return false };
         if filter.claims_all() {
             packets.iter_mut().for_each(Packet::set_claimed);
             return true;
@@ -115,8 +96,9 @@ impl Egress {
                 claimed += 1;
             }
         }
-        port.counters.add(PortCounter::SteerClaimed, claimed);
-        port.counters.add(PortCounter::SteerPassed, packets.len() as u64 - claimed);
+        let counters = &self.ports.counters[port];
+        counters.add(PortCounter::SteerClaimed, claimed);
+        counters.add(PortCounter::SteerPassed, packets.len() as u64 - claimed);
         true
     }
 
@@ -130,27 +112,27 @@ impl Egress {
         burst: &mut Burst,
         pool: &mut Pool,
     ) -> usize {
-        if !(is_due || self.linux_sends) {
+        if self.ports.kernel_peers.is_empty() || !(is_due || self.linux_sends) {
             return 0;
         }
-        let mut count = 0;
-        for port in 0..self.ports.len() {
-            if self.ports[port].kernel.as_ref().is_some_and(|path| path.receives) {
-                count += self.relay(port, burst, pool);
-            }
-        }
+        let peers = 0..self.ports.kernel_peers.len();
+        let count = peers.map(|peer| self.relay(peer, burst, pool)).sum();
         self.linux_sends = count > 0;
         count
     }
 
     #[inline(never)]
-    fn relay(&mut self, port: usize, burst: &mut Burst, pool: &mut Pool) -> usize {
-        let Some(path) = &mut self.ports[port].kernel else { return 0 };
-        path.queue.receive(burst, pool);
+    fn relay(&mut self, peer: usize, burst: &mut Burst, pool: &mut Pool) -> usize {
+        let KernelPeer { slot, receives } = &mut self.ports.kernel_peers[peer];
+        if !*receives {
+            return 0;
+        }
+        let port = slot.port;
+        slot.queue.receive(burst, pool);
         let count = burst.len();
         if count > 0 {
             burst.packets().iter_mut().for_each(Packet::set_from_kernel);
-            self.ports[port].counters.add(PortCounter::FromKernelPackets, count as u64);
+            self.ports.count(port, PortCounter::FromKernelPackets, count);
             self.send(Exit { source: port, to: port, queue: 0 }, burst.packets(), pool);
             burst.clear(pool);
         }
@@ -168,17 +150,10 @@ impl Egress {
         hold: &mut Hold,
     ) {
         let packets = burst.packets();
-        if packets.is_empty() {
-            return;
-        }
         // Most bursts are one run, and checking that is faster than searching the end of each run.
         let taken = match Packet::is_one_run(packets) {
-            true => self.dispatch_counted(queue, packets, pool, hold),
-            false => {
-                move_drops_last(packets);
-                let runs = packets.chunk_by_mut(Packet::same_run);
-                runs.map(|run| self.dispatch_counted(queue, run, pool, hold)).sum()
-            }
+            true => self.dispatch_run::<true>(queue, packets, pool, hold),
+            false => self.dispatch_runs(queue, packets, pool, hold),
         };
         match taken == burst.len() {
             true => burst.clear_taken(),
@@ -186,19 +161,19 @@ impl Egress {
         }
     }
 
-    /// Counts the verdict of a run and carries it out. Returns a lower bound of the packets that
-    /// were taken.
-    #[inline]
-    fn dispatch_counted(
+    /// Carries out the verdicts of several runs. Returns a lower bound of the packets that were
+    /// taken.
+    #[inline(never)]
+    fn dispatch_runs(
         &mut self,
         queue: usize,
-        run: &mut [Packet],
+        packets: &mut [Packet],
         pool: &mut Pool,
         hold: &mut Hold,
     ) -> usize {
-        let source = self.source(run);
-        self.ports[source].counters.add(verdict_counter(run), run.len() as u64);
-        self.dispatch_run(source, queue, run, pool, hold)
+        move_drops_last(packets);
+        let runs = packets.chunk_by_mut(Packet::same_run);
+        runs.map(|run| self.dispatch_run::<true>(queue, run, pool, hold)).sum()
     }
 
     /// Carries out verdicts that are counted elsewhere: of packets that the application made, or
@@ -211,11 +186,10 @@ impl Egress {
         hold: &mut Hold,
     ) {
         for run in burst.packets().chunk_by_mut(Packet::same_run) {
-            let source = self.source(run);
             if run[0].verdict().verdict().is_none() {
-                self.count(source, PortCounter::DropBadVerdict, run.len());
+                self.ports.count(self.source(run), PortCounter::DropBadVerdict, run.len());
             }
-            self.dispatch_run(source, queue, run, pool, hold);
+            self.dispatch_run::<false>(queue, run, pool, hold);
         }
         burst.clear(pool);
     }
@@ -223,9 +197,8 @@ impl Egress {
     /// Counts the verdict of a run that passes
     /// [`dispatch_uncounted`](Self::dispatch_uncounted), unless the verdict has no meaning.
     pub(crate) fn count_verdict(&self, run: &[Packet]) {
-        let counter = verdict_counter(run);
-        if counter != PortCounter::DropBadVerdict {
-            self.count(self.source(run), counter, run.len());
+        if let Some(verdict) = run[0].verdict().verdict() {
+            self.ports.count(self.source(run), verdict_counter(verdict), run.len());
         }
     }
 
@@ -237,39 +210,60 @@ impl Egress {
         if port < self.ports.len() { port } else { 0 }
     }
 
-    /// Carries out the verdict of a run. Returns a lower bound of the packets that were taken.
-    #[inline]
-    fn dispatch_run(
+    /// Counts the verdict of a run, if `COUNTED`, and carries it out. Returns a lower bound of the
+    /// packets that were taken.
+    // Inlined into the path of a burst that is one run.
+    #[inline(always)]
+    fn dispatch_run<const COUNTED: bool>(
         &mut self,
-        source: usize,
         queue: usize,
         run: &mut [Packet],
         pool: &mut Pool,
         hold: &mut Hold,
     ) -> usize {
-        match run[0].verdict().verdict() {
-            Some(Verdict::Reflect) => self.send(Exit { source, to: source, queue }, run, pool),
-            Some(Verdict::Forward(to)) => {
-                self.send(Exit { source, to: usize::from(to.0), queue }, run, pool)
+        let Some(first) = run.first() else { return 0 };
+        let (source, verdict) = (self.source(run), first.verdict().verdict());
+        let to = match verdict {
+            Some(Verdict::Reflect) => source,
+            Some(Verdict::Forward(to)) => usize::from(to.0),
+            _ => {
+                return self.dispatch_other::<COUNTED>(
+                    Exit { source, to: source, queue },
+                    run,
+                    pool,
+                    hold,
+                );
             }
-            Some(Verdict::Kernel) => {
-                self.send_to_kernel(source, run, pool);
-                0
-            }
-            Some(Verdict::Hold(key)) => {
-                let held = hold.hold(key, queue, run);
-                self.count(source, PortCounter::DropHold, run.len() - held);
-                0
-            }
-            Some(Verdict::Drop) | None => 0,
+        };
+        if COUNTED && let Some(verdict) = verdict {
+            self.ports.counters[source].add(verdict_counter(verdict), run.len() as u64);
         }
+        self.send(Exit { source, to, queue }, run, pool)
     }
 
-    #[inline]
-    fn count(&self, port: usize, counter: PortCounter, packets: usize) {
-        if packets > 0 {
-            self.ports[port].counters.add(counter, packets as u64);
+    /// Carries out a verdict by which no packet leaves by a port.
+    #[inline(never)]
+    fn dispatch_other<const COUNTED: bool>(
+        &mut self,
+        exit: Exit,
+        run: &mut [Packet],
+        pool: &mut Pool,
+        hold: &mut Hold,
+    ) -> usize {
+        let verdict = run[0].verdict().verdict();
+        if COUNTED {
+            let counter = verdict.map_or(PortCounter::DropBadVerdict, verdict_counter);
+            self.ports.count(exit.source, counter, run.len());
         }
+        match verdict {
+            Some(Verdict::Kernel) => self.send_to_kernel(exit.source, run, pool),
+            Some(Verdict::Hold(key)) => {
+                let held = hold.hold(key, exit.queue, run);
+                self.ports.count(exit.source, PortCounter::DropHold, run.len() - held);
+            }
+            _ => {}
+        }
+        0
     }
 
     /// Sends a run by its exit, and shows it to an active observer. Returns the number of packets
@@ -296,18 +290,15 @@ impl Egress {
 
     #[inline(always)]
     fn transmit(&mut self, exit: Exit, run: &mut [Packet], pool: &mut Pool) -> Departure {
-        let Exit { to, queue, .. } = exit;
-        let Some(port) = self.ports.get_mut(to).filter(|port| !port.queues.is_empty()) else {
+        let Some(slot) = self.ports.exit(exit.to, exit.queue) else {
             return self.send_to_lane(exit, PortCounter::DropNoPort, run, pool);
         };
-        let queues = port.queues.len();
-        let exit = &mut *port.queues[if queue < queues { queue } else { queue % queues }];
-        let fitting = make_transmittable(exit, run, pool);
+        let fitting = make_transmittable(slot, run, pool);
         let (run, not_copied) = run.split_at_mut(fitting);
-        let mut sent = exit.transmit(run, pool);
+        let mut sent = slot.queue.transmit(run, pool);
         if sent.taken < run.len() {
-            exit.flush(pool);
-            let more = exit.transmit(&mut run[sent.taken..], pool);
+            slot.queue.flush(pool);
+            let more = slot.queue.transmit(&mut run[sent.taken..], pool);
             sent = Sent {
                 taken: sent.taken + more.taken,
                 packets: sent.packets + more.packets,
@@ -317,11 +308,14 @@ impl Egress {
         // A driver that reports more packets than the run has must not end the lane.
         let taken = sent.taken.min(run.len());
         let packets = sent.packets.min(taken);
-        port.counters.add(PortCounter::SentPackets, packets as u64);
-        port.counters.add(PortCounter::SentBytes, sent.bytes);
-        self.count(to, PortCounter::DropTransmitLength, taken - packets);
-        self.count(to, PortCounter::DropTransmitFull, run.len() - taken);
-        self.count(to, PortCounter::DropCopyNoFrame, not_copied.len());
+        let counters = &self.ports.counters[exit.to];
+        counters.add(PortCounter::SentPackets, packets as u64);
+        counters.add(PortCounter::SentBytes, sent.bytes);
+        if packets < run.len() || !not_copied.is_empty() {
+            self.ports.count(exit.to, PortCounter::DropTransmitLength, taken - packets);
+            self.ports.count(exit.to, PortCounter::DropTransmitFull, run.len() - taken);
+            self.ports.count(exit.to, PortCounter::DropCopyNoFrame, not_copied.len());
+        }
         Departure { has_queue: true, fitting, taken, packets }
     }
 
@@ -337,46 +331,45 @@ impl Egress {
         let Exit { source, to, .. } = exit;
         let exchange = self.exchange.as_mut();
         let Some(sent) = exchange.and_then(|exchange| exchange.hand_over(to, run, pool)) else {
-            self.count(source, without, run.len());
+            self.ports.count(source, without, run.len());
             return Departure::NO_QUEUE;
         };
-        self.count(source, PortCounter::DropTransmitLength, sent.taken - sent.packets);
-        self.count(source, PortCounter::DropPassFull, run.len() - sent.taken);
+        self.ports.count(source, PortCounter::DropTransmitLength, sent.taken - sent.packets);
+        self.ports.count(source, PortCounter::DropPassFull, run.len() - sent.taken);
         let (taken, packets) = (sent.taken, sent.packets);
         Departure { has_queue: true, fitting: run.len(), taken, packets }
     }
 
     fn send_to_kernel(&mut self, source: usize, run: &mut [Packet], pool: &mut Pool) {
-        let port = &mut self.ports[source];
-        let Some(path) = port.kernel.as_mut() else {
+        let Some(KernelPeer { slot, .. }) = self.ports.kernel_peer(source) else {
             let exit = Exit { source, to: source, queue: 0 };
             self.send_to_lane(exit, PortCounter::DropNoKernelPeer, run, pool);
             return;
         };
-        let fitting = make_transmittable(&mut *path.queue, run, pool);
+        let fitting = make_transmittable(slot, run, pool);
         let (run, not_copied) = run.split_at_mut(fitting);
         let (mut sent, mut over_budget) = (0, 0);
         let (within, beyond) = run.split_at_mut(self.kernel_left.min(run.len()));
         self.kernel_left -= within.len();
         let mut tried = within.len();
         if !within.is_empty() {
-            sent += path.queue.transmit(within, pool).packets;
+            sent += slot.queue.transmit(within, pool).packets;
         }
         for packet in beyond {
             if self.control_left > 0 && is_control(packet.bytes()) {
                 self.control_left -= 1;
                 tried += 1;
-                sent += path.queue.transmit(std::slice::from_mut(packet), pool).packets;
+                sent += slot.queue.transmit(std::slice::from_mut(packet), pool).packets;
             } else {
                 over_budget += 1;
             }
         }
         // A driver that reports more packets than it was passed must not end the lane.
         let sent = sent.min(tried);
-        self.count(source, PortCounter::ToKernelPackets, sent);
-        self.count(source, PortCounter::DropKernelFull, tried - sent);
-        self.count(source, PortCounter::DropKernelBudget, over_budget);
-        self.count(source, PortCounter::DropCopyNoFrame, not_copied.len());
+        self.ports.count(source, PortCounter::ToKernelPackets, sent);
+        self.ports.count(source, PortCounter::DropKernelFull, tried - sent);
+        self.ports.count(source, PortCounter::DropKernelBudget, over_budget);
+        self.ports.count(source, PortCounter::DropCopyNoFrame, not_copied.len());
     }
 }
 
@@ -396,14 +389,13 @@ fn move_drops_last(packets: &mut [Packet]) {
 }
 
 #[inline(always)]
-fn verdict_counter(run: &[Packet]) -> PortCounter {
-    match run[0].verdict().verdict() {
-        Some(Verdict::Kernel) => PortCounter::VerdictKernel,
-        Some(Verdict::Drop) => PortCounter::VerdictDrop,
-        Some(Verdict::Reflect) => PortCounter::VerdictReflect,
-        Some(Verdict::Forward(_)) => PortCounter::VerdictForward,
-        Some(Verdict::Hold(_)) => PortCounter::VerdictHold,
-        None => PortCounter::DropBadVerdict,
+fn verdict_counter(verdict: Verdict) -> PortCounter {
+    match verdict {
+        Verdict::Kernel => PortCounter::VerdictKernel,
+        Verdict::Drop => PortCounter::VerdictDrop,
+        Verdict::Reflect => PortCounter::VerdictReflect,
+        Verdict::Forward(_) => PortCounter::VerdictForward,
+        Verdict::Hold(_) => PortCounter::VerdictHold,
     }
 }
 

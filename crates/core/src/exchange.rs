@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
 
-use fastlane_table::counters::LaneCounters;
+use fastlane_table::counters::{LaneCounters, PortCounters};
 
-use crate::{Burst, Filter, Packet, Pool, Port, Sent};
+use crate::{Burst, Filter, Packet, Pool, Sent};
 
 /// Part of one lane in an exchange: it passes packets to other lanes and receives theirs, before
 /// the application sees them.
@@ -33,13 +33,18 @@ pub trait Exchange: Send {
 
     /// Passes the packets of the burst to the lanes that they were assigned to. Packets of this
     /// lane stay in the burst. Returns the number of packets that wait for the migration of their
-    /// shard.
-    fn send_away(&mut self, port: &Port, burst: &mut Burst, pool: &mut Pool) -> u64;
+    /// shard. `counters` are those of the port of arrival.
+    fn send_away(&mut self, counters: &PortCounters, burst: &mut Burst, pool: &mut Pool) -> u64;
 
     /// Fills an empty burst with packets that other lanes have passed, or whose shard has migrated
     /// here. Returns the number of the lane that passed them, or `None` if there are no more in
     /// this turn.
-    fn next_burst(&mut self, ports: &[Port], burst: &mut Burst, pool: &mut Pool) -> Option<usize>;
+    fn next_burst(
+        &mut self,
+        counters: &[PortCounters],
+        burst: &mut Burst,
+        pool: &mut Pool,
+    ) -> Option<usize>;
 
     /// Passes labelled packets to the lane that has the exit `to`. Returns `None` if there is no
     /// such lane.
@@ -70,7 +75,7 @@ pub trait Exchange: Send {
 
     /// Closes the exchange: drops and counts what is left, and takes all frames back. Returns the
     /// number of frames that are missing in its own memory.
-    fn close(&mut self, ports: &[Port], pool: &mut Pool) -> usize;
+    fn close(&mut self, counters: &[PortCounters], pool: &mut Pool) -> usize;
 }
 
 /// Shards of one lane.

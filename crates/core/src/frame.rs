@@ -42,7 +42,8 @@ impl RegionId {
 }
 
 /// Right to one frame of a pool. It is given back to the pool, lent to a device or made a packet,
-/// and cannot be copied. A dropped one is lost to the pool, which [counts](crate::Pool::missing) it.
+/// and cannot be copied. A dropped one is lost to the pool, which counts it as
+/// [missing](crate::Pool::missing).
 #[derive(Debug)]
 #[must_use]
 #[repr(transparent)]

@@ -3,13 +3,14 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter, PortCounters};
+use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter};
 
 use crate::egress::Egress;
 use crate::idle::IdleState;
+use crate::lane_ports::LanePorts;
 use crate::{
     App, Burst, HoldBuffer, Idle, Messages, PacketObserver, PacketOwnership, Pool, Port, PortId,
-    Queue, Statistics, Turn, TxMemory, now,
+    Turn, now,
 };
 
 /// Period at which a lane asks its queues for their losses, in nanoseconds.
@@ -112,6 +113,7 @@ impl<A: App> Lane<A> {
         counters.publish(LaneCounter::Asleep, 0);
         counters.publish(LaneCounter::Ended, 0);
         fence(Ordering::SeqCst);
+        let ports = LanePorts::new(ports, &pool);
         Self {
             app,
             burst: Burst::new(burst),
@@ -135,18 +137,8 @@ impl<A: App> Lane<A> {
             Phase::Exchanging => self.resume() + self.serve(),
             Phase::Closed => return 0,
         };
-        for port in 0..self.egress.ports.len() {
-            for queue in 0..self.egress.ports[port].queues.len() {
-                let (burst, pool) = (&mut self.burst, &mut self.turn.pool);
-                let count = self.egress.receive(port, queue, burst, pool);
-                if count > 0 {
-                    work += count;
-                    self.show(port);
-                    work += self.resume();
-                    let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
-                    self.egress.dispatch(queue, &mut self.burst, pool, hold);
-                }
-            }
+        for slot in 0..self.egress.ports.queues.len() {
+            work += self.receive(slot);
         }
         let is_due = work == 0 || self.turn.number().is_multiple_of(KERNEL_TURNS);
         work += self.egress.relay_from_kernel(is_due, &mut self.burst, &mut self.turn.pool);
@@ -187,15 +179,9 @@ impl<A: App> Lane<A> {
     /// its exchange. Returns `None` if a queue has no interrupt, so that the lane must poll.
     #[must_use]
     pub fn interrupts(&self) -> Option<Vec<BorrowedFd<'_>>> {
-        let queues = self.egress.ports.iter().flat_map(|port| {
-            let kernel = port.kernel.as_ref().filter(|path| path.receives);
-            let kernel = kernel.map(|path| path.queue.as_ref());
-            port.queues.iter().map(AsRef::as_ref).chain(kernel)
-        });
         let messages = self.turn.messages.as_ref().map(|messages| Some(messages.interrupt()));
         let exchange = self.egress.exchange.as_ref().map(|exchange| exchange.interrupt());
-        let queues = queues.filter(|queue| !queue.is_loop());
-        queues.map(Queue::interrupt).chain(messages).chain(exchange).collect()
+        self.egress.ports.interrupts().chain(messages).chain(exchange).collect()
     }
 
     /// Makes the lane wait on an epoll instance that watches all of
@@ -219,6 +205,27 @@ impl<A: App> Lane<A> {
     /// Returns the application.
     pub fn app(&mut self) -> &mut A {
         &mut self.app
+    }
+
+    /// Receives a burst from a queue, shows it to the application and carries out its verdicts.
+    /// Returns the amount of work.
+    #[inline(always)]
+    fn receive(&mut self, slot: usize) -> usize {
+        let slot = &mut self.egress.ports.queues[slot];
+        slot.queue.receive(&mut self.burst, &mut self.turn.pool);
+        let count = self.burst.len();
+        if count == 0 {
+            return 0;
+        }
+        let (port, queue) = (slot.port, slot.number);
+        let counters = &self.egress.ports.counters[port];
+        counters.add(PortCounter::ReceivedPackets, count as u64);
+        counters.add(PortCounter::ReceivedBytes, self.burst.bytes());
+        self.show(port);
+        let resumed = self.resume();
+        let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
+        self.egress.dispatch(queue, &mut self.burst, pool, hold);
+        count + resumed
     }
 
     /// Runs the application on the burst, and shows it to an active observer.
@@ -257,19 +264,10 @@ impl<A: App> Lane<A> {
         }
     }
 
-    /// Flushes all queues. Returns true if one needs another flush.
-    // Inlined into each turn: most queues have little to do, and a call would cost as much.
+    /// Flushes all queues and the exchange. Returns true if one needs another flush.
     #[inline(always)]
     fn flush(&mut self) -> bool {
-        let mut pending = false;
-        for port in &mut self.egress.ports {
-            for queue in &mut port.queues {
-                pending |= queue.flush(&mut self.turn.pool);
-            }
-            if let Some(path) = &mut port.kernel {
-                pending |= path.queue.flush(&mut self.turn.pool);
-            }
-        }
+        let mut pending = self.egress.ports.flush(&mut self.turn.pool);
         if let Some(exchange) = &mut self.egress.exchange {
             pending |= exchange.flush(&mut self.turn.pool);
         }
@@ -300,14 +298,7 @@ impl<A: App> Lane<A> {
 
     /// Prepares all queues for waiting. Returns true if the lane must not wait.
     fn arm(&mut self) -> bool {
-        let mut arrived = false;
-        for port in &mut self.egress.ports {
-            let kernel = port.kernel.as_mut().filter(|path| path.receives);
-            let kernel = kernel.map(|path| &mut path.queue);
-            for queue in port.queues.iter_mut().chain(kernel) {
-                arrived |= queue.arm();
-            }
-        }
+        let mut arrived = self.egress.ports.arm();
         if let Some(exchange) = &mut self.egress.exchange {
             arrived |= exchange.arm();
         }
@@ -329,22 +320,7 @@ impl<A: App> Lane<A> {
         self.statistics_due = self.turn.now() + STATISTICS_PERIOD;
         let free = self.turn.pool.free() as u64;
         self.turn.counters.publish(LaneCounter::PoolFree, free);
-        for port in &mut self.egress.ports {
-            let kernel = port.kernel.as_mut().map(|path| &mut path.queue);
-            let total =
-                port.queues.iter_mut().chain(kernel).fold(Statistics::default(), |total, queue| {
-                    let queue = queue.statistics();
-                    Statistics {
-                        no_frame: total.no_frame + queue.no_frame,
-                        receive_length: total.receive_length + queue.receive_length,
-                        device_full: total.device_full + queue.device_full,
-                        device_invalid: total.device_invalid + queue.device_invalid,
-                        transmit_error: total.transmit_error + queue.transmit_error,
-                        device_no_frames: total.device_no_frames + queue.device_no_frames,
-                    }
-                });
-            publish(&port.counters, total);
-        }
+        self.egress.ports.publish_statistics();
         if let Some(exchange) = &mut self.egress.exchange {
             exchange.publish(&self.turn.counters);
         }
@@ -363,32 +339,13 @@ impl<A: App> Lane<A> {
         }
         self.publish_statistics(); // before the devices are closed
         let missing = self.close_exchange();
-        let pool = &mut self.turn.pool;
-        // Queues with memory of their own come last: the others may still have frames of it.
-        for last in [false, true] {
-            for port in &mut self.egress.ports {
-                let kernel = port.kernel.as_mut().map(|path| &mut path.queue);
-                let queues = port.queues.iter_mut().chain(kernel);
-                queues
-                    .filter(|queue| matches!(queue.tx_memory(), TxMemory::Region(_)) == last)
-                    .for_each(|queue| queue.close(pool));
-            }
-        }
+        self.egress.ports.close(&mut self.turn.pool);
         self.publish_statistics(); // with the losses of closing
         self.turn.drop_held();
         self.phase = Phase::Closed;
         self.turn.counters.publish(LaneCounter::Ended, 1);
         self.turn.pool.missing() + missing
     }
-}
-
-fn publish(counters: &PortCounters, losses: Statistics) {
-    counters.store(PortCounter::DropNoFrame, losses.no_frame);
-    counters.store(PortCounter::DropReceiveLength, losses.receive_length);
-    counters.store(PortCounter::DropDeviceFull, losses.device_full);
-    counters.store(PortCounter::DropDeviceInvalid, losses.device_invalid);
-    counters.store(PortCounter::DropTransmitError, losses.transmit_error);
-    counters.store(PortCounter::DeviceNoFrames, losses.device_no_frames);
 }
 
 mod exchanging;

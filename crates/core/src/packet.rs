@@ -361,6 +361,13 @@ impl Packet {
         self.flags |= FROM_KERNEL;
     }
 
+    /// Returns the packet as one that arrives at `port`.
+    #[inline]
+    pub(crate) fn arrived(self, port: PortId) -> Self {
+        let flags = self.flags & !(FROM_KERNEL | CLAIMED | LABELLED);
+        Self { port, flags, verdict: RawVerdict::from(Verdict::Kernel), ..self }
+    }
+
     /// Takes the packet as one that arrives at `port`. It stores each field of the result once:
     /// changing fields first and moving the packet afterwards costs 3 ns more, because processors
     /// do not forward narrow stores to a wider load.

@@ -1,5 +1,6 @@
 //! Queues: the interface of a driver.
 
+use std::ops::AddAssign;
 use std::os::fd::BorrowedFd;
 
 use crate::{Burst, Packet, Pool, PortId, RegionId};
@@ -43,6 +44,17 @@ pub struct Statistics {
     pub transmit_error: u64,
     /// Number of times that the device had no frame to receive into. It may have kept the packet.
     pub device_no_frames: u64,
+}
+
+impl AddAssign for Statistics {
+    fn add_assign(&mut self, other: Self) {
+        self.no_frame += other.no_frame;
+        self.receive_length += other.receive_length;
+        self.device_full += other.device_full;
+        self.device_invalid += other.device_invalid;
+        self.transmit_error += other.transmit_error;
+        self.device_no_frames += other.device_no_frames;
+    }
 }
 
 /// One queue of a port, owned by one lane. Everything that moves frames is a `Queue`: drivers, the

@@ -1,8 +1,6 @@
 //! Memory ports: packets that never leave the lane.
 
-use std::collections::VecDeque;
-
-use fastlane_core::{Burst, Packet, PacketOwnership, Pool, PortId, Queue, Sent};
+use fastlane_core::{Burst, Packet, PacketRing, Pool, PortId, Queue, Sent};
 
 /// Reason why a memory port cannot be filled.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,8 +40,7 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Memory {
     port: PortId,
-    waiting: VecDeque<Packet>,
-    capacity: usize,
+    waiting: PacketRing,
     /// Minimum number of waiting packets, reached with copies of `frame`; 0 for a plain loop.
     source: usize,
     frame: Box<[u8]>,
@@ -53,8 +50,8 @@ impl Memory {
     /// Creates an empty loop for at most `capacity` packets.
     #[must_use]
     pub fn new(port: PortId, capacity: usize) -> Self {
-        let waiting = VecDeque::with_capacity(capacity);
-        Self { port, waiting, capacity, source: 0, frame: Box::default() }
+        let waiting = PacketRing::new(capacity);
+        Self { port, waiting, source: 0, frame: Box::default() }
     }
 
     /// Creates an endless source: a loop with `frames` copies of `frame`. Packets that the
@@ -90,20 +87,11 @@ impl Memory {
             match pool.packet(frame, pool.data_offset(), self.frame.len(), self.port) {
                 Ok(mut packet) => {
                     packet.bytes_mut().copy_from_slice(&self.frame);
-                    self.waiting.push_back(packet);
+                    self.waiting.transmit(std::slice::from_mut(&mut packet), pool);
                 }
                 Err(frame) => return pool.give(frame), // too small frames
             }
         }
-    }
-
-    /// Releases empty packets, which are never received.
-    #[cold]
-    fn release_empty(&mut self, pool: &mut Pool) {
-        self.waiting.iter_mut().filter(|packet| packet.len() == 0).for_each(|packet| {
-            pool.release(packet);
-        });
-        self.waiting.retain(Packet::has_frame);
     }
 }
 
@@ -113,27 +101,12 @@ impl Queue for Memory {
         if self.waiting.len() < self.source {
             self.refill(pool);
         }
-        // The deque has at most two slices.
-        let (front, back) = self.waiting.as_mut_slices();
-        let taken = burst.take_from(front, self.port);
-        let more = if taken == front.len() { burst.take_from(back, self.port) } else { 0 };
-        self.waiting.drain(..taken + more);
+        self.waiting.receive(burst, self.port);
     }
 
     #[inline]
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
-        let count = packets.len().min(self.capacity - self.waiting.len());
-        let (mut bytes, mut empty) = (0, 0);
-        // The capacity is allocated, so this does not allocate.
-        self.waiting.extend(packets[..count].iter_mut().map(|packet| {
-            bytes += packet.len() as u64;
-            empty += usize::from(packet.len() == 0);
-            packet.take()
-        }));
-        if empty > 0 {
-            self.release_empty(pool);
-        }
-        Sent { taken: count, packets: count - empty, bytes }
+        self.waiting.transmit(packets, pool)
     }
 
     fn arm(&mut self) -> bool {
@@ -145,12 +118,9 @@ impl Queue for Memory {
     }
 
     fn close(&mut self, pool: &mut Pool) {
-        self.capacity = 0;
         self.source = 0;
-        for packet in &mut self.waiting {
-            pool.release(packet);
-        }
-        self.waiting.clear();
+        self.waiting.clear(pool);
+        self.waiting = PacketRing::new(0);
     }
 }
 
@@ -205,17 +175,15 @@ mod tests {
     }
 
     #[test]
-    fn a_full_loop_takes_no_more_and_keeps_its_allocation() {
+    fn a_full_loop_takes_no_more() {
         let (mut pool, mut burst) = (pool(16), Burst::new(16));
         let mut memory = Memory::new(PORT, 5);
-        let before = memory.waiting.capacity();
         let mut packets: Vec<_> = (0..8).map(|n| packet(&mut pool, &[n; 14])).collect();
         assert_eq!(memory.transmit(&mut packets, &mut pool).taken, 5);
         assert_eq!(memory.transmit(&mut packets[5..], &mut pool).taken, 0);
         assert!(packets[5..].iter().all(Packet::has_frame));
         memory.receive(&mut burst, &mut pool);
         assert_eq!(memory.transmit(&mut packets[5..], &mut pool).taken, 3);
-        assert_eq!(memory.waiting.capacity(), before);
         burst.clear(&mut pool);
         memory.close(&mut pool);
         assert_eq!(pool.free(), 16);

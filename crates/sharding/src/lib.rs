@@ -16,10 +16,8 @@
 
 use std::os::fd::BorrowedFd;
 
-use fastlane_core::{
-    Burst, Exchange, Packet, PacketOwnership, Pool, Port, PortId, Sent, ShardOwnership,
-};
-use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter};
+use fastlane_core::{Burst, Exchange, Packet, PacketOwnership, Pool, PortId, Sent, ShardOwnership};
+use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter, PortCounters};
 
 mod lane_ring;
 mod migration;
@@ -143,7 +141,12 @@ impl ShardExchange {
         }
     }
 
-    fn send_runs(&mut self, port: &Port, mut packets: &mut [Packet], pool: &mut Pool) -> u64 {
+    fn send_runs(
+        &mut self,
+        counters: &PortCounters,
+        mut packets: &mut [Packet],
+        pool: &mut Pool,
+    ) -> u64 {
         let mut buffered = 0;
         let mut destinations = &self.destinations[..];
         while let Some(destination) = destinations.first().copied() {
@@ -155,12 +158,12 @@ impl ShardExchange {
                 Destination::Buffer(shard) => {
                     let stored = self.buffer.store(shard, run, pool);
                     buffered += stored as u64;
-                    count_up(port, PortCounter::DropPark, count - stored);
+                    count_up(counters, PortCounter::DropPark, count - stored);
                 }
                 Destination::Lane(lane) => {
                     let ring = self.rings.get_mut(usize::from(lane));
                     let passed = pass(ring.and_then(Option::as_mut), run, pool);
-                    count_passed(port, passed, count);
+                    count_passed(counters, passed, count);
                 }
             }
             if destination != Destination::Here {
@@ -173,7 +176,7 @@ impl ShardExchange {
     /// Moves buffered packets whose shard has a lane again to that lane, or into the burst as long
     /// as there is room.
     #[cold]
-    fn release_buffered(&mut self, ports: &[Port], burst: &mut Burst, pool: &mut Pool) {
+    fn release_buffered(&mut self, counters: &[PortCounters], burst: &mut Burst, pool: &mut Pool) {
         let (shards, rings) = (&self.shards, &mut self.rings);
         self.buffer.release(pool, |shard, packet, pool| {
             let port = usize::from(packet.port().0);
@@ -189,8 +192,8 @@ impl ShardExchange {
                 Owner::Lane(lane) => {
                     let ring = rings.get_mut(usize::from(lane)).and_then(Option::as_mut);
                     let passed = pass(ring, std::slice::from_mut(packet), pool);
-                    if let Some(port) = ports.get(port) {
-                        count_passed(port, passed, 1);
+                    if let Some(counters) = counters.get(port) {
+                        count_passed(counters, passed, 1);
                     }
                 }
             }
@@ -265,17 +268,22 @@ impl Exchange for ShardExchange {
         all_stay
     }
 
-    fn send_away(&mut self, port: &Port, burst: &mut Burst, pool: &mut Pool) -> u64 {
-        let buffered = self.send_runs(port, burst.packets(), pool);
+    fn send_away(&mut self, counters: &PortCounters, burst: &mut Burst, pool: &mut Pool) -> u64 {
+        let buffered = self.send_runs(counters, burst.packets(), pool);
         burst.remove_taken();
         buffered
     }
 
     #[inline]
-    fn next_burst(&mut self, ports: &[Port], burst: &mut Burst, pool: &mut Pool) -> Option<usize> {
+    fn next_burst(
+        &mut self,
+        counters: &[PortCounters],
+        burst: &mut Burst,
+        pool: &mut Pool,
+    ) -> Option<usize> {
         if self.polls_buffer {
             if self.buffer.may_release() {
-                self.release_buffered(ports, burst, pool);
+                self.release_buffered(counters, burst, pool);
                 if !burst.is_empty() {
                     return Some(0);
                 }
@@ -353,11 +361,11 @@ impl Exchange for ShardExchange {
             })
     }
 
-    fn close(&mut self, ports: &[Port], pool: &mut Pool) -> usize {
+    fn close(&mut self, counters: &[PortCounters], pool: &mut Pool) -> usize {
         let count = |counter| {
             move |port: PortId| {
-                if let Some(port) = ports.get(usize::from(port.0)) {
-                    port.counters.add(counter, 1);
+                if let Some(counters) = counters.get(usize::from(port.0)) {
+                    counters.add(counter, 1);
                 }
             }
         };
@@ -378,15 +386,15 @@ fn pass(ring: Option<&mut Box<dyn LaneRing>>, run: &mut [Packet], pool: &mut Poo
 }
 
 #[inline]
-fn count_up(port: &Port, counter: PortCounter, packets: usize) {
+fn count_up(counters: &PortCounters, counter: PortCounter, packets: usize) {
     if packets > 0 {
-        port.counters.add(counter, packets as u64);
+        counters.add(counter, packets as u64);
     }
 }
 
 /// Counts the result of passing `count` packets of a port.
-fn count_passed(port: &Port, passed: Sent, count: usize) {
-    count_up(port, PortCounter::PassedPackets, passed.packets);
-    count_up(port, PortCounter::DropTransmitLength, passed.taken - passed.packets);
-    count_up(port, PortCounter::DropPassFull, count - passed.taken);
+fn count_passed(counters: &PortCounters, passed: Sent, count: usize) {
+    count_up(counters, PortCounter::PassedPackets, passed.packets);
+    count_up(counters, PortCounter::DropTransmitLength, passed.taken - passed.packets);
+    count_up(counters, PortCounter::DropPassFull, count - passed.taken);
 }

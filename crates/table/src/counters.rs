@@ -29,8 +29,9 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use crate::shared_words::WordBlock;
 use crate::{SharedMemory, SharedWords};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fastlane");
@@ -171,9 +172,8 @@ impl Counters {
         self.layout.ports
     }
 
-    fn block(&self, first: usize, words: usize) -> SharedWords {
-        SharedWords::new(&self.memory, first, words)
-            .expect("the layout was checked against the memory")
+    fn block<const W: usize>(&self, first: usize) -> WordBlock<W> {
+        WordBlock::new(&self.memory, first).expect("the layout was checked against the memory")
     }
 
     /// Returns the counters of a lane. Only that lane may write them.
@@ -183,7 +183,7 @@ impl Counters {
     #[must_use]
     pub fn lane(&self, lane: usize) -> LaneCounters {
         assert!(lane < self.layout.lanes, "lane {lane} of {}", self.layout.lanes);
-        LaneCounters(self.block(self.layout.lane(lane), self.layout.lane_words))
+        LaneCounters(self.block(self.layout.lane(lane)))
     }
 
     /// Returns the counters of a port in a lane. Only that lane may write them.
@@ -194,7 +194,7 @@ impl Counters {
     pub fn port(&self, lane: usize, port: usize) -> PortCounters {
         assert!(lane < self.layout.lanes, "lane {lane} of {}", self.layout.lanes);
         assert!(port < self.layout.ports, "port {port} of {}", self.layout.ports);
-        PortCounters(self.block(self.layout.port(lane, port), self.layout.port_words))
+        PortCounters(self.block(self.layout.port(lane, port)))
     }
 
     /// Returns the counters of a port that the process writes outside the lanes, such as those of
@@ -205,7 +205,7 @@ impl Counters {
     #[must_use]
     pub fn shared_port(&self, port: usize) -> PortCounters {
         assert!(port < self.layout.ports, "port {port} of {}", self.layout.ports);
-        PortCounters(self.block(self.layout.shared_port(port), self.layout.port_words))
+        PortCounters(self.block(self.layout.shared_port(port)))
     }
 
     /// Returns a counter of a port, summed over the lanes and the process.
@@ -218,13 +218,13 @@ impl Counters {
 
 /// Counters of one lane.
 #[derive(Clone, Debug)]
-pub struct LaneCounters(SharedWords);
+pub struct LaneCounters(WordBlock<{ LaneCounter::ALL.len() }>);
 
 impl LaneCounters {
     /// Adds to a counter. Only the lane itself may call it.
     #[inline]
     pub fn add(&self, counter: LaneCounter, amount: u64) {
-        self.0.add(counter as usize, amount);
+        add(&self.0.written()[counter as usize], amount);
     }
 
     /// Overwrites a counter and publishes everything written before. Only the lane itself may call
@@ -232,7 +232,7 @@ impl LaneCounters {
     /// fence.
     #[inline]
     pub fn publish(&self, counter: LaneCounter, value: u64) {
-        self.0.store_release(counter as usize, value);
+        self.0.written()[counter as usize].store(value, Ordering::Release);
         if counter == LaneCounter::Turn && value.is_multiple_of(FENCE_TURNS) {
             fence(Ordering::SeqCst);
         }
@@ -242,33 +242,44 @@ impl LaneCounters {
     #[inline]
     #[must_use]
     pub fn load(&self, counter: LaneCounter) -> u64 {
-        self.0.load_acquire(counter as usize)
+        // A fence instead of an acquiring load: on memory that is mapped read-only the standard
+        // library allows relaxed loads only (std::sync::atomic, "Atomic accesses to read-only
+        // memory").
+        let value = self.0.words()[counter as usize].load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        value
     }
 }
 
 /// Counters of one port in one lane.
 #[derive(Clone, Debug)]
-pub struct PortCounters(SharedWords);
+pub struct PortCounters(WordBlock<{ PortCounter::ALL.len() }>);
 
 impl PortCounters {
     /// Adds to a counter. Only its one writer may call it.
     #[inline]
     pub fn add(&self, counter: PortCounter, amount: u64) {
-        self.0.add(counter as usize, amount);
+        add(&self.0.written()[counter as usize], amount);
     }
 
     /// Overwrites a counter. Only its one writer may call it.
     #[inline]
     pub fn store(&self, counter: PortCounter, value: u64) {
-        self.0.store(counter as usize, value);
+        self.0.written()[counter as usize].store(value, Ordering::Relaxed);
     }
 
     /// Returns the value of a counter.
     #[inline]
     #[must_use]
     pub fn load(&self, counter: PortCounter) -> u64 {
-        self.0.load(counter as usize)
+        self.0.words()[counter as usize].load(Ordering::Relaxed)
     }
+}
+
+/// Adds to a word of which the caller is the only writer: a load and a store without a lock.
+#[inline]
+fn add(word: &AtomicU64, amount: u64) {
+    word.store(word.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
 #[cfg(test)]

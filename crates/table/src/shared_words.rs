@@ -184,8 +184,56 @@ impl SharedWords {
     }
 }
 
+/// Words of a [`SharedMemory`] in a number that is known when compiled, each with exactly one
+/// writer. A lane adds to half a dozen of them in each turn, so nothing is tested: additions to
+/// memory that is mapped read-only go into words that nobody reads.
+#[derive(Clone, Debug)]
+pub(crate) struct WordBlock<const W: usize> {
+    words: NonNull<[AtomicU64; W]>,
+    written: NonNull<[AtomicU64; W]>,
+    /// Keeps `words` mapped.
+    _memory: Arc<SharedMemory>,
+    /// Keeps `written` allocated, if it is not `words`.
+    _unread: Option<Arc<[AtomicU64; W]>>,
+}
+
+// SAFETY: as for `SharedWords`; `_unread` is atomics as well.
+unsafe impl<const W: usize> Send for WordBlock<W> {}
+// SAFETY: as above.
+unsafe impl<const W: usize> Sync for WordBlock<W> {}
+
+impl<const W: usize> WordBlock<W> {
+    /// Returns a view of the words from word number `first` of the memory on.
+    ///
+    /// # Errors
+    /// Returns an error if the words are not all inside the memory.
+    pub(crate) fn new(memory: &Arc<SharedMemory>, first: usize) -> Result<Self, OutsideMemory> {
+        let words = SharedWords::new(memory, first, W)?.words.cast();
+        let unread = (!memory.is_writable()).then(|| Arc::new([const { AtomicU64::new(0) }; W]));
+        let written = unread.as_deref().map_or(words, NonNull::from);
+        Ok(Self { words, written, _memory: Arc::clone(memory), _unread: unread })
+    }
+
+    /// Returns the words as they are in the memory.
+    #[inline]
+    pub(crate) fn words(&self) -> &[AtomicU64; W] {
+        // SAFETY: `new` checked that the words are inside the mapping, which is page aligned and
+        // lives as long as `_memory`. All access to it is atomic.
+        unsafe { self.words.as_ref() }
+    }
+
+    /// Returns the words to write to.
+    #[inline]
+    pub(crate) fn written(&self) -> &[AtomicU64; W] {
+        // SAFETY: either as in `words`, and the memory is writable; or `_unread` keeps them.
+        unsafe { self.written.as_ref() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
@@ -198,6 +246,20 @@ mod tests {
         words.add(1, 7);
         words.add(1, 5);
         assert_eq!((words.load(0), words.load_acquire(1)), (0, 12));
+    }
+
+    #[test]
+    fn a_block_is_inside_and_writes_to_read_only_memory_change_nothing() {
+        let memory = SharedMemory::create("words", 4096).unwrap();
+        let reader = SharedMemory::attach_read_only(memory.as_fd().try_clone_to_owned().unwrap());
+        let (memory, reader) = (Arc::new(memory), Arc::new(reader.unwrap()));
+        assert!(WordBlock::<2>::new(&memory, 511).is_err());
+        let block = WordBlock::<2>::new(&memory, 510).unwrap();
+        let read = WordBlock::<2>::new(&reader, 510).unwrap();
+        block.written()[1].store(7, Ordering::Relaxed);
+        read.written()[1].store(9, Ordering::Relaxed);
+        assert_eq!(block.words()[1].load(Ordering::Relaxed), 7);
+        assert_eq!(read.words()[1].load(Ordering::Relaxed), 7);
     }
 
     #[test]

@@ -9,10 +9,8 @@ use crate::{App, Packet, PacketOwnership, now};
 impl<A: App> Lane<A> {
     /// Joins an exchange of packets with other lanes. Call it before the first turn.
     pub fn join(&mut self, exchange: Box<dyn Exchange>) {
-        for (number, port) in self.egress.ports.iter_mut().enumerate() {
-            if exchange.distributes(number) && port.filter.is_none() {
-                port.filter = Some(Box::new(ClaimAll));
-            }
+        for port in (0..self.egress.ports.len()).filter(|port| exchange.distributes(*port)) {
+            self.egress.ports.set_default_filter(port, ClaimAll);
         }
         self.turn.shards = Some(exchange.ownership());
         self.egress.exchange = Some(exchange);
@@ -30,8 +28,8 @@ impl<A: App> Lane<A> {
         if exchange.assign(port, self.burst.packets(), &mut |packet| app.shard(packet, turn)) {
             return; // all of them stay
         }
-        let (source, pool) = (&self.egress.ports[port], &mut self.turn.pool);
-        let parked = exchange.send_away(source, &mut self.burst, pool);
+        let (counters, pool) = (&self.egress.ports.counters[port], &mut self.turn.pool);
+        let parked = exchange.send_away(counters, &mut self.burst, pool);
         if parked > 0 {
             self.turn.counters.add(LaneCounter::ParkedPackets, parked);
         }
@@ -44,8 +42,8 @@ impl<A: App> Lane<A> {
         exchange.begin_turn();
         let mut work = 0;
         while let Some(exchange) = &mut self.egress.exchange {
-            let (ports, pool) = (&self.egress.ports, &mut self.turn.pool);
-            let Some(lane) = exchange.next_burst(ports, &mut self.burst, pool) else { break };
+            let (counters, pool) = (&self.egress.ports.counters, &mut self.turn.pool);
+            let Some(lane) = exchange.next_burst(counters, &mut self.burst, pool) else { break };
             work += self.burst.len();
             if self.burst.packets().iter().any(Packet::is_labelled) {
                 self.process_labelled(lane);
@@ -116,6 +114,6 @@ impl<A: App> Lane<A> {
     /// Closes the exchange. Returns the number of frames that are missing in its memory.
     pub(super) fn close_exchange(&mut self) -> usize {
         let Some(mut exchange) = self.egress.exchange.take() else { return 0 };
-        exchange.close(&self.egress.ports, &mut self.turn.pool)
+        exchange.close(&self.egress.ports.counters, &mut self.turn.pool)
     }
 }

@@ -6,7 +6,10 @@ use fastlane_table::counters::Counters;
 use fastlane_table::{Readers, SharedMemory};
 
 use super::*;
-use crate::{Frame, KernelPath, Packet, PacketOwnership, PortId, RawVerdict, Sent, Verdict};
+use crate::{
+    Frame, KernelPath, Packet, PacketOwnership, PortId, Queue, RawVerdict, Sent, Statistics,
+    Verdict,
+};
 
 /// A queue in plain memory: receives the lengths it was given, keeps what it sends until a flush.
 struct Wire {
@@ -210,9 +213,8 @@ fn a_driver_that_says_too_much_does_not_end_the_lane() {
         if number <= 20 { Verdict::Kernel } else { Verdict::Forward(PortId(1)) }
     };
     let (mut lane, bench) = lane(app, &[60; 30], 1000);
-    lane.egress.ports[0].kernel =
-        Some(KernelPath { queue: Box::new(Overreporting), receives: false });
-    lane.egress.ports[1].queues = vec![Box::new(Overreporting)];
+    lane.egress.ports.kernel_peers[0].slot.queue = Box::new(Overreporting);
+    lane.egress.ports.queues[1].queue = Box::new(Overreporting);
     lane.turn();
     let counters =
         [PortCounter::ToKernelPackets, PortCounter::DropKernelFull, PortCounter::DropKernelBudget];
@@ -342,7 +344,7 @@ fn what_a_filter_leaves_goes_to_linux_unseen() {
         Verdict::Reflect
     };
     let (mut lane, bench) = lane(app, &[60, 70, 71, 60, 60, 70], 1000);
-    lane.egress.ports[0].filter = Some(Box::new(Sixty));
+    lane.egress.ports.set_default_filter(0, Sixty);
     lane.turn();
     assert_eq!((bench.sent(0), bench.sent(2)), (3, 3));
     assert_eq!(bench.count(0, PortCounter::SteerClaimed), 3);
@@ -366,7 +368,7 @@ impl App for Numbers {
 fn what_is_shown_in_parts_is_one_burst() {
     let arrivals = [vec![60, 70, 60, 60, 70, 60], vec![60; 32]].concat();
     let (mut lane, _) = lane(Numbers::default(), &arrivals, 1000);
-    lane.egress.ports[0].filter = Some(Box::new(Sixty));
+    lane.egress.ports.set_default_filter(0, Sixty);
     while lane.turn() > 0 {}
     let calls = std::mem::take(&mut lane.app().0);
     let first = calls[0].0;
@@ -388,7 +390,8 @@ fn linux_is_looked_at_at_once_without_work_and_now_and_then_with_it() {
             held: Vec::new(),
             sent: Arc::default(),
         };
-        lane.egress.ports[0].kernel = Some(KernelPath { queue: Box::new(peer), receives: true });
+        let kernel_peer = &mut lane.egress.ports.kernel_peers[0];
+        (kernel_peer.slot.queue, kernel_peer.receives) = (Box::new(peer), true);
         (lane, bench)
     };
     let relayed = |bench: &Bench| bench.count(0, PortCounter::FromKernelPackets);
