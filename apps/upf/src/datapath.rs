@@ -63,7 +63,7 @@ use self::port_map::{PortMap, UePools};
 use self::routes::BATCH;
 use self::slow_path::SlowPath;
 use crate::config::{Role, Settings};
-use crate::rules::layout::teid_layout::TeidLayout;
+use crate::rules::layout::key::TeidLayout;
 use crate::session::{InstanceId, SessionIndex};
 
 /// User plane application of one lane.

@@ -7,7 +7,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use crate::rules::layout::teid_layout::TeidLayout;
+use crate::rules::layout::key::TeidLayout;
 use crate::session::SessionIndex;
 
 /// Returns the generation of an index that was never used.

@@ -9,25 +9,20 @@
 //! UE. If it has any, uplink packets must have one of them as their source, whatever PDR they
 //! match.
 
-mod block_packer;
-mod context;
-mod far_path;
-mod lookup_keys;
-mod meter_cost;
-mod rule_entry;
-mod simple_form;
-
-#[cfg(test)]
-mod tests;
-
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-pub use context::{Context, PredefinedRule};
-pub use lookup_keys::{LookupKeys, keys};
+use crate::config::{Predefined, Role, Settings};
+use crate::rules::layout::key::{TeidLayout, TunnelKey, UeKey};
+use crate::rules::layout::session_rules::{Block, Rules, forwarding};
+use crate::session::{
+    FarId, FlowDescription, FlowError, InstanceId, Pdr, PdrId, Prefix, QerId, Session, Source,
+    UrrId,
+};
 
-use crate::rules::layout::key::{TunnelKey, UeKey};
-use crate::rules::layout::session_rules::{Block, Rules};
-use crate::session::{FarId, InstanceId, PdrId, QerId, Session, UrrId};
+mod block_packer;
+mod rule_entry;
+mod simple_form;
 
 /// A network behind a UE, or UE addresses that a [`UeKey`] cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,7 +98,7 @@ pub enum CompileError {
     /// A FAR redirects to a URL that is too long.
     #[error(
         "FAR {far} redirects to a URL of more than {most} octets; use a shorter one",
-        most = far_path::MAX_URL
+        most = rule_entry::MAX_URL
     )]
     Redirect {
         /// Rule ID of the FAR.
@@ -172,7 +167,156 @@ fn with_marker(session: &Session, mut rules: Rules) -> Rules {
     rules.cold.marker_peer = peer.octets();
     rules.cold.marker_teid = teid;
     rules.cold.marker_version = marker.version as u32;
-    rules.cold.marker_instance =
-        marker.instance.unwrap_or(crate::rules::layout::session_rules::forwarding::NO_INSTANCE);
+    rules.cold.marker_instance = marker.instance.unwrap_or(forwarding::NO_INSTANCE);
     rules
 }
+
+/// A predefined rule with parsed flow descriptions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PredefinedRule {
+    /// Precedence; the lowest value is evaluated first.
+    pub precedence: u32,
+    /// Flow descriptions, one of which must match if there are any.
+    pub flows: Vec<FlowDescription>,
+    /// True if its packets are dropped.
+    pub drop: bool,
+    /// QoS flow that downlink packets are marked with.
+    pub qfi: Option<u8>,
+}
+
+/// Configuration that rules depend on.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Layout of TEIDs.
+    pub shape: TeidLayout,
+    /// Network instances of N6, in which UEs without a named one are found.
+    pub core: Vec<InstanceId>,
+    /// Predefined rules by name.
+    pub predefined: BTreeMap<String, PredefinedRule>,
+    /// Maximum number of held packets of a session, unless its BAR has a lower limit.
+    pub held_packets: u32,
+    /// Maximum hold time in ms, unless the control plane function sets another one.
+    pub held_ms: u64,
+}
+
+impl Context {
+    /// Creates the context of a configuration.
+    ///
+    /// # Errors
+    /// Returns the name of a predefined rule with an invalid flow description, and the error.
+    pub fn new(settings: &Settings) -> Result<Self, (String, FlowError)> {
+        let n6 = settings.interfaces.values().filter(|it| it.role == Role::N6);
+        let mut core: Vec<InstanceId> =
+            n6.filter_map(|it| settings.instance(&it.network_instance)).collect();
+        core.sort_unstable();
+        core.dedup();
+        let read = |(name, rule): (&String, &Predefined)| {
+            let rule = PredefinedRule::new(rule).map_err(|error| (name.clone(), error))?;
+            Ok((name.clone(), rule))
+        };
+        Ok(Self {
+            shape: TeidLayout::of(settings.sessions as usize),
+            core,
+            predefined: settings.predefined.iter().map(read).collect::<Result<_, _>>()?,
+            held_packets: settings.limits.held_packets,
+            held_ms: settings.limits.held_ms,
+        })
+    }
+
+    /// Returns a hash of the context. If it changes, sessions are compiled anew.
+    #[must_use]
+    pub fn fingerprint(&self) -> u32 {
+        // FNV-1a over the debug text, which is the same on every machine.
+        let text = format!("{self:?}");
+        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+        (hash ^ hash >> 32) as u32
+    }
+
+    /// Returns the maximum number of held packets of a session and their time in ms, by a BAR.
+    fn hold(&self, session: &Session, bar: Option<u8>) -> (u16, u32) {
+        let bar = bar.and_then(|id| session.bars.iter().find(|bar| bar.id == id));
+        let packets = bar.and_then(|bar| bar.packets).unwrap_or(self.held_packets);
+        let packets = packets.min(self.held_packets);
+        let ms = bar.and_then(|bar| bar.duration_ms).unwrap_or(self.held_ms);
+        (u16::try_from(packets).unwrap_or(u16::MAX), u32::try_from(ms).unwrap_or(u32::MAX))
+    }
+}
+
+impl PredefinedRule {
+    fn new(rule: &Predefined) -> Result<Self, FlowError> {
+        let flows = rule.flows.iter().map(|flow| FlowDescription::parse(flow));
+        let flows = flows.collect::<Result<_, _>>()?;
+        let Predefined { precedence, drop, qfi, .. } = *rule;
+        Ok(Self { precedence, flows, drop, qfi })
+    }
+}
+
+/// Lookup keys of a session, each once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LookupKeys {
+    /// UE addresses.
+    pub users: Vec<UeKey>,
+    /// Tunnels whose TEID does not contain the session index.
+    pub tunnels: Vec<TunnelKey>,
+    /// Networks behind the UE.
+    pub framed: Vec<FramedRoute>,
+}
+
+fn add<T: PartialEq>(list: &mut Vec<T>, value: T) {
+    if !list.contains(&value) {
+        list.push(value);
+    }
+}
+
+/// Returns the lookup keys of a session.
+#[must_use]
+pub fn keys(session: &Session, context: &Context) -> LookupKeys {
+    let mut keys = LookupKeys::default();
+    for pdr in &session.pdrs {
+        if let Some(tunnel) = pdr.tunnel {
+            if tunnel.teid != 0 && context.shape.session(tunnel.teid) != session.id {
+                add(&mut keys.tunnels, TunnelKey { teid: tunnel.teid });
+            }
+        } else if matches!(pdr.source, Source::Core | Source::SgiLan) {
+            let named = pdr.instance.as_slice();
+            let instances = if named.is_empty() { &context.core } else { named };
+            instances.iter().for_each(|instance| keys.of_user(pdr, *instance));
+        }
+    }
+    keys
+}
+
+impl LookupKeys {
+    /// Returns the keys that are not among `others`.
+    #[must_use]
+    pub fn without(mut self, others: &Self) -> Self {
+        self.users.retain(|key| !others.users.contains(key));
+        self.tunnels.retain(|key| !others.tunnels.contains(key));
+        self.framed.retain(|route| !others.framed.contains(route));
+        self
+    }
+
+    fn of_user(&mut self, pdr: &Pdr, instance: InstanceId) {
+        if let Some(v4) = pdr.user.and_then(|user| user.v4) {
+            add(&mut self.users, UeKey::v4(instance, v4));
+        }
+        match pdr.user.and_then(|user| user.v6) {
+            Some((v6, 64)) => add(&mut self.users, UeKey::v6(instance, v6)),
+            Some((v6, length)) => self.route(instance, v6.into(), length),
+            None => {}
+        }
+        for prefix in &pdr.framed {
+            self.route(instance, prefix.address, prefix.length);
+        }
+    }
+
+    fn route(&mut self, instance: InstanceId, address: IpAddr, length: u8) {
+        let Some(prefix) = Prefix::new(address, length) else { return };
+        let (address, length) = (prefix.address, prefix.length);
+        add(&mut self.framed, FramedRoute { instance, address, length });
+    }
+}
+
+#[cfg(test)]
+mod tests;

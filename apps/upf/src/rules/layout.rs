@@ -6,11 +6,9 @@
 
 pub mod counter_slots;
 pub mod drop_reason;
-pub mod framed_route;
 pub mod key;
 pub mod message;
 pub mod session_rules;
-pub mod teid_layout;
 
 /// Tables by name, each with its type.
 pub mod table {

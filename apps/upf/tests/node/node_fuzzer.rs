@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use upf::config::Settings;
 use upf::pfcp::node::{Keep, NodeTables};
 use upf::pfcp::{Node, Outbox};
-use upf::rules::capacities::Capacities;
+use upf::rules::tables::Capacities;
 use upf::rules::tables::Private;
 use upf::time::Now;
 

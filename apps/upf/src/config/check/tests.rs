@@ -3,7 +3,7 @@ use fastlane::config::raw::Configuration;
 use serde_json::{Value, json};
 
 use super::super::{Settings, defaults};
-use crate::rules::capacities::Capacities;
+use crate::rules::tables::Capacities;
 
 fn whole() -> Value {
     json!({

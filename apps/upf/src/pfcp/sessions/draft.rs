@@ -9,8 +9,8 @@ use fastlane_pfcp::{Group, IeType};
 
 use crate::alloc::Addresses;
 use crate::config::Settings;
+use crate::rules::layout::key::TeidLayout;
 use crate::rules::layout::key::UeKey;
-use crate::rules::layout::teid_layout::TeidLayout;
 use crate::session::{
     Buffering, InstanceId, LocalTunnel, Network, Pdr, PdrId, Refusal, Session, SessionIndex,
     Source, Urr, UrrId, UrrUpdate, UserAddress, far, pdr, qer, urr,

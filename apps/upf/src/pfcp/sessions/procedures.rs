@@ -13,8 +13,8 @@ use super::{Change, GRACE, Sessions};
 use crate::alloc::Addresses;
 use crate::alloc::teid::first_generation;
 use crate::pfcp::Context;
+use crate::rules::layout::key::TeidLayout;
 use crate::rules::layout::key::UeKey;
-use crate::rules::layout::teid_layout::TeidLayout;
 use crate::rules::publish::Published;
 use crate::session::{
     Pdr, Refusal, Reporting, Session, SessionIndex, Urr, UrrId, UsageReport, UsageReportTrigger,

@@ -18,9 +18,9 @@ use fastlane_pfcp::{Cause, Header, IeType, Message, MessageType, Writer};
 
 use super::*;
 use crate::pfcp::{Context, Peer};
-use crate::rules::capacities::Capacities;
 use crate::rules::compile::Context as CompileContext;
 use crate::rules::layout::table;
+use crate::rules::tables::Capacities;
 use crate::rules::tables::{Private, Tables};
 
 pub(super) const GNB: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);

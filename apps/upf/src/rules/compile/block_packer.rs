@@ -1,8 +1,7 @@
 //! Packs the entries of complex sessions into blocks, in order.
 
 use super::CompileError;
-use super::meter_cost;
-use super::rule_entry::{CountedUrr, RuleEntry};
+use super::rule_entry::{CountedUrr, RuleEntry, meter_cost};
 use super::simple_form::{counted, reports_drops};
 use crate::rules::layout::session_rules::{
     AddressPrefix, Block, Builder, CHAIN, Count, Direction, Limit, Meter, NONE, OuterPath,
@@ -107,8 +106,8 @@ fn rule(block: &mut Builder, entry: &RuleEntry<'_>, part: &EntryPart<'_>) -> Opt
     }
     let mut meters = 0;
     for qer in &entry.meters {
-        let [up, down] = [Direction::Uplink, Direction::Downlink]
-            .map(|direction| meter_cost::cost(qer, direction));
+        let [up, down] =
+            [Direction::Uplink, Direction::Downlink].map(|direction| meter_cost(qer, direction));
         let meter = Meter {
             line: qer.line,
             cost: [up.cost, down.cost],

@@ -1,10 +1,28 @@
-//! PDRs with all that they refer to, in the order of evaluation.
+//! PDRs with all that they refer to, in the order of evaluation: FARs as paths (destination, outer
+//! header, redirection), QERs as meters.
 
-use super::{CompileError, Context, far_path, meter_cost};
-use crate::rules::layout::session_rules::{AddressPrefix, Direction, OuterPath, flag};
-use crate::session::{
-    Actions, Far, Filter, FlowDescription, Gate, Pdr, PdrId, Qer, Session, Source, Urr,
+use std::net::{IpAddr, SocketAddr};
+
+use zerocopy::IntoBytes;
+
+use super::{CompileError, Context};
+use crate::rules::layout::session_rules::{
+    AddressPrefix, Direction, ForwardingAction, OuterPath, RedirectEntry, flag, forwarding,
+    redirect,
 };
+use crate::session::{
+    Actions, Far, FarId, Filter, FlowDescription, Forwarding, Gate, Pdr, PdrId, Qer, Redirect,
+    Removal, Session, Source, Urr,
+};
+
+/// Maximum length of a URL in octets.
+pub(super) const MAX_URL: usize = 512;
+/// Units per nanosecond in a meter's word.
+const UNITS: u128 = 64;
+/// Burst in ms of a meter whose QER has no averaging window.
+const BURST_MS: u32 = 100;
+/// Maximum burst in ms: over ten seconds it exceeds the rate by less than 5 %.
+const LONGEST_MS: u32 = 400;
 
 /// A PDR, or a predefined rule that one activates.
 #[derive(Clone, Debug)]
@@ -52,9 +70,8 @@ pub(super) fn entries<'s>(
             own.filters = rule.flows.iter().map(of_flow).collect();
             own.flags |= if rule.drop { flag::DROP } else { 0 };
             if rule.qfi.is_some() {
-                own.path.forwarding.quality &=
-                    !crate::rules::layout::session_rules::forwarding::QFI;
-                own.path = far_path::marked(own.path, &[], rule.qfi);
+                own.path.forwarding.quality &= !forwarding::QFI;
+                own.path = marked(own.path, &[], rule.qfi);
             }
             entries.push(own);
         }
@@ -153,7 +170,7 @@ fn entry<'s>(
     let qers = qers(session, pdr)?;
     let (path, redirect) = path(far, pdr, &qers)?.unwrap_or_else(|| (no_path(), None));
     let is_forwarded = far.forwarding.is_some();
-    let copies = far.duplicating.iter().map(|it| far_path::path(far.id, it));
+    let copies = far.duplicating.iter().map(|it| outer_path(far.id, it));
     let copies: Vec<OuterPath> = copies.collect::<Result<_, _>>()?;
     let copies = if far.actions.duplicate { copies } else { Vec::new() };
     let users = users(session, pdr, direction, everyone);
@@ -174,17 +191,14 @@ fn entry<'s>(
         path,
         redirect,
         copies,
-        meters: qers.into_iter().filter(|qer| meter_cost::cost(qer, direction).cost != 0).collect(),
+        meters: qers.into_iter().filter(|qer| meter_cost(qer, direction).cost != 0).collect(),
         counts: counts(session, pdr)?,
         hold: context.hold(session, far.bar),
     })
 }
 
 fn no_path() -> OuterPath {
-    OuterPath {
-        forwarding: crate::rules::layout::session_rules::ForwardingAction::none(),
-        peer6: [0; 16],
-    }
+    OuterPath { forwarding: ForwardingAction::none(), peer6: [0; 16] }
 }
 
 /// Path of a FAR with its redirection, if it forwards.
@@ -192,11 +206,11 @@ type Paths = (OuterPath, Option<Vec<u8>>);
 
 fn path(far: &Far, pdr: &Pdr, qers: &[&Qer]) -> Result<Option<Paths>, CompileError> {
     let Some(forwarding) = &far.forwarding else { return Ok(None) };
-    let path = far_path::path(far.id, forwarding)?;
-    let path = far_path::marked(far_path::removing(path, pdr.removal), qers, None);
+    let path = outer_path(far.id, forwarding)?;
+    let path = marked(removing(path, pdr.removal), qers, None);
     let redirect = forwarding.redirect.as_ref();
     let is_tunnelled = forwarding.outer.is_some();
-    let redirect = redirect.map(|it| far_path::redirection(far.id, it, is_tunnelled));
+    let redirect = redirect.map(|it| redirection(far.id, it, is_tunnelled));
     let redirect = redirect.transpose()?.flatten();
     Ok(Some((path, redirect)))
 }
@@ -216,7 +230,7 @@ fn of_qers(qers: &[&Qer], direction: Direction) -> u32 {
             Direction::Uplink => qer.uplink,
             Direction::Downlink => qer.downlink,
         };
-        gate == Gate::Closed || meter_cost::is_nothing(qer, direction)
+        gate == Gate::Closed || is_rate_zero(qer, direction)
     };
     if qers.iter().any(is_closed) { flag::CLOSED } else { 0 }
 }
@@ -260,4 +274,132 @@ fn exhausted(session: &Session, pdr: &Pdr, urr: &Urr) -> Result<Option<Paths>, C
     let Some(far) = urr.exhausted_far else { return Ok(None) };
     let far = find_far(session, pdr.id, far)?;
     if far.actions.forward && !far.actions.drop { path(far, pdr, &[]) } else { Ok(None) }
+}
+
+/// Returns the path of a FAR's forwarding parameters.
+fn outer_path(far: FarId, forwarding: &Forwarding) -> Result<OuterPath, CompileError> {
+    let mut path = OuterPath { forwarding: ForwardingAction::none(), peer6: [0; 16] };
+    path.forwarding.instance = forwarding.instance.unwrap_or(forwarding::NO_INSTANCE);
+    path.forwarding.what = forwarding.destination as u8;
+    if let Some((value, mask)) = forwarding.marking {
+        (path.forwarding.marking, path.forwarding.mask) = (value, mask);
+    }
+    let Some(outer) = &forwarding.outer else { return Ok(path) };
+    let error = CompileError::OuterHeader { far };
+    match (outer.teid, outer.port) {
+        (Some(teid), _) => {
+            path.forwarding.teid = teid;
+            path.forwarding.what |= forwarding::GTPU;
+        }
+        (None, Some(port)) => {
+            path.forwarding.teid = port.into();
+            path.forwarding.what |= forwarding::UDP;
+        }
+        (None, None) => return Err(error),
+    }
+    match (outer.v4, outer.v6) {
+        (Some(v4), _) => path.forwarding.peer = v4.octets(),
+        (None, Some(v6)) => {
+            path.peer6 = v6.octets();
+            path.forwarding.what |= forwarding::V6;
+        }
+        (None, None) => return Err(error),
+    }
+    Ok(path)
+}
+
+/// Adds the outer header removal of a PDR.
+fn removing(mut path: OuterPath, removal: Option<Removal>) -> OuterPath {
+    if let Some(removal) = removal {
+        path.forwarding.what |= forwarding::REMOVE;
+        path.forwarding.what |= if removal.extension { forwarding::REMOVE_EXTENSION } else { 0 };
+    }
+    path
+}
+
+/// Adds the marks of QERs; the first one that sets a mark wins.
+fn marked(mut path: OuterPath, qers: &[&Qer], qfi: Option<u8>) -> OuterPath {
+    let quality = &mut path.forwarding.quality;
+    if let Some(qfi) = qfi.or_else(|| qers.iter().find_map(|qer| qer.qfi)) {
+        *quality |= u16::from(qfi & 63) + 1;
+    }
+    if qers.iter().any(|qer| qer.reflective) {
+        *quality |= forwarding::REFLECTIVE;
+    }
+    if let Some(policy) = qers.iter().find_map(|qer| qer.paging_policy) {
+        *quality |= forwarding::PAGING | u16::from(policy & 7) << forwarding::PAGING_SHIFT;
+    }
+    path
+}
+
+/// Encodes a redirection; `None` for one that is not supported. It occupies the space of an outer
+/// header. With an outer header (`is_tunnelled`) packets cannot be forwarded to an address, so an
+/// address becomes a URL. Two addresses become two entries, selected by the packet's family.
+fn redirection(
+    far: FarId,
+    redirect: &Redirect,
+    is_tunnelled: bool,
+) -> Result<Option<Vec<u8>>, CompileError> {
+    let entry = |kind, bytes: &[u8]| {
+        let length = u16::try_from(bytes.len()).map_err(|_| CompileError::Redirect { far })?;
+        Ok([RedirectEntry { kind, reserved: 0, length }.as_bytes(), bytes].concat())
+    };
+    let address = |of, to: IpAddr| match to {
+        _ if is_tunnelled => {
+            let url = format!("http://{}/", SocketAddr::from((to, 80)));
+            entry(redirect::URL | of, url.as_bytes())
+        }
+        IpAddr::V4(address) => entry(redirect::ADDRESS | of, &address.octets()),
+        IpAddr::V6(address) => entry(redirect::ADDRESS | of, &address.octets()),
+    };
+    let bytes = match redirect {
+        Redirect::Address(to) => address(0, *to)?,
+        Redirect::Both(v4, v6) => {
+            [address(redirect::IPV4, (*v4).into())?, address(0, (*v6).into())?].concat()
+        }
+        Redirect::Url(url) if url.len() > MAX_URL => return Err(CompileError::Redirect { far }),
+        Redirect::Url(url) => entry(redirect::URL, url.as_bytes())?,
+        Redirect::Sip(_) => return Ok(None),
+    };
+    Ok(Some(bytes))
+}
+
+/// Meter parameters of a rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct MeterCost {
+    /// Cost: `octets * cost >> shift` units of 1/64 ns; 0: unlimited.
+    pub(super) cost: u32,
+    pub(super) shift: u8,
+    /// Burst in ms.
+    pub(super) burst: u16,
+}
+
+/// Returns true if nothing may pass: the maximum is zero.
+fn is_rate_zero(qer: &Qer, direction: Direction) -> bool {
+    kilobits(qer, direction) == Some(0)
+}
+
+fn kilobits(qer: &Qer, direction: Direction) -> Option<u64> {
+    let rate = qer.maximum?;
+    Some(match direction {
+        Direction::Uplink => rate.uplink,
+        Direction::Downlink => rate.downlink,
+    })
+}
+
+/// Returns the meter parameters of a direction; zeros without a maximum.
+pub(super) fn meter_cost(qer: &Qer, direction: Direction) -> MeterCost {
+    let Some(kilobits) = kilobits(qer, direction).filter(|it| *it != 0) else {
+        return MeterCost::default();
+    };
+    // The time of 8 bits in meter units as a fixed point number with as many fractional bits as
+    // fit: at least 31 significant bits.
+    let octet = (8 * 1_000_000 * UNITS) << 60;
+    let exact = octet / u128::from(kilobits);
+    let surplus = (128 - exact.leading_zeros()).saturating_sub(32);
+    let cost = u32::try_from(exact >> surplus).unwrap_or(u32::MAX);
+    let shift = 60_u32.checked_sub(surplus);
+    let burst = qer.window_ms.unwrap_or(BURST_MS).clamp(1, LONGEST_MS) as u16;
+    // Only rates below 1 kbit/s would have no fractional bits, and there are none.
+    MeterCost { cost, shift: shift.unwrap_or(0) as u8, burst }
 }

@@ -1,8 +1,7 @@
 //! Compiles sessions that fit the simple form: one PDR per direction, at most one QER and one URR,
 //! one cache line each.
 
-use super::meter_cost;
-use super::rule_entry::{CountedUrr, RuleEntry};
+use super::rule_entry::{CountedUrr, RuleEntry, meter_cost};
 use crate::rules::layout::session_rules::{
     AddressPrefix, Direction, DirectionRules, NEVER, Rules, flag, forwarding,
 };
@@ -112,7 +111,7 @@ fn direction_rules(
     match entry.meters.as_slice() {
         [] => {}
         [meter] if meter.line == session.id.0 => {
-            let cost = meter_cost::cost(meter, entry.direction);
+            let cost = meter_cost(meter, entry.direction);
             (common.cost, common.forwarding.shift, common.burst) =
                 (cost.cost, cost.shift, cost.burst);
             common.flags |= flag::METER;

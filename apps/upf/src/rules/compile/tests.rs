@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::rules::layout::key::TeidLayout;
 use crate::rules::layout::session_rules::flag;
-use crate::rules::layout::teid_layout::TeidLayout;
 use crate::session::{FlowDescription, Source};
 use crate::store::{any_session, typical};
 

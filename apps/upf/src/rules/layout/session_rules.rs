@@ -13,21 +13,20 @@
 //! lookup: 333 MB, which is 318 MiB. The bound is 450 MiB. A second address of a session takes
 //! another 32 bytes, each [`Block`] 1024 bytes.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::counter_slots::event;
+use crate::session::{Destination, Source};
+
 mod block;
-mod direction_rules;
 
 pub(crate) use block::NONE;
 pub use block::{
     AddressPrefix, Block, Builder, CHAIN, Count, Limit, Meter, OuterPath, PacketFilter,
     RedirectEntry, Rule, Section, limit, redirect, wanted,
 };
-pub use direction_rules::{
-    Direction, DirectionRules, Encapsulation, ForwardingAction, PeerAddress, flag, forwarding,
-};
-
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
-
-use super::counter_slots::event;
 
 /// No volume limit, no deadline.
 pub const NEVER: u64 = u64::MAX;
@@ -203,3 +202,267 @@ const _: () = assert!(
         && size_of::<ColdRules>() == 64
 );
 const _: () = assert!(size_of::<Rules>() == 184 && size_of::<Block>() == 1016);
+
+/// Direction of a packet. Meters, gates and counters of QERs and URRs exist once per direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(usize)]
+pub enum Direction {
+    /// From the UE.
+    Uplink = 0,
+    /// To the UE.
+    Downlink = 1,
+}
+
+impl Direction {
+    /// Returns the direction of packets from a source interface: uplink from the access network,
+    /// otherwise downlink.
+    #[inline]
+    #[must_use]
+    pub const fn of(source: Source) -> Self {
+        if matches!(source, Source::Access) { Self::Uplink } else { Self::Downlink }
+    }
+}
+
+/// Bits of [`DirectionRules::flags`] and [`Rule::flags`](super::Rule).
+pub mod flag {
+    /// The direction has a PDR.
+    pub const PRESENT: u32 = 1;
+    /// Apply Action of the FAR: drop.
+    pub const DROP: u32 = 1 << 1;
+    /// Apply Action of the FAR: buffer.
+    pub const HOLD: u32 = 1 << 2;
+    /// Held packets are reported to the control plane function.
+    pub const NOTIFY: u32 = 1 << 3;
+    /// The gate is closed.
+    pub const CLOSED: u32 = 1 << 4;
+    /// The session's own slot has a meter.
+    pub const METER: u32 = 1 << 5;
+    /// The session's own slot has a URR.
+    pub const COUNT: u32 = 1 << 6;
+    /// The URR counts before QoS enforcement (MBQE).
+    pub const BEFORE: u32 = 1 << 7;
+    /// The limit is per direction instead of both together.
+    pub const ONE_WAY: u32 = 1 << 8;
+    /// The quota has a deadline.
+    pub const DEADLINE: u32 = 1 << 9;
+    /// The first packet raises an event.
+    pub const START: u32 = 1 << 10;
+    /// A dropped downlink packet raises an event (DROTH).
+    pub const DROPPED: u32 = 1 << 11;
+    /// Uplink packets may have the IPv4 address in `ue4`.
+    pub const UE4: u32 = 1 << 12;
+    /// Uplink packets may have an IPv6 address that starts with `ue6`.
+    pub const UE6: u32 = 1 << 13;
+    /// Packets arrive through a tunnel.
+    pub const TUNNEL: u32 = 1 << 14;
+    /// Rules are in blocks. Both directions have this bit, or neither.
+    pub const BLOCKS: u32 = 1 << 15;
+    /// In a block: packets from the access network.
+    pub const UPLINK: u32 = 1 << 16;
+    /// In a block: packets are duplicated.
+    pub const DUPLICATE: u32 = 1 << 17;
+    /// In a block: the session has UE addresses, one of which uplink packets must have.
+    pub const CHECKED: u32 = 1 << 18;
+    /// A quota of the URR is used up already.
+    pub const STOPPED: u32 = 1 << 19;
+    /// First bit (24) of 1 + the QoS flow that packets must have; 0: any.
+    pub const QFI: u32 = 24;
+}
+
+/// Fields common to both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DirectionRules {
+    /// Local TEID (`flag::TUNNEL`).
+    pub tunnel: u32,
+    /// Lower 32 bits of the session's version.
+    pub version: u32,
+    /// Bits of [`flag`].
+    pub flags: u32,
+    /// Meter cost of an octet, see [`ForwardingAction::shift`].
+    pub cost: u32,
+    /// Burst of the meter in ms.
+    pub burst: u16,
+    /// Rule ID of the PDR.
+    pub pdr: u16,
+    /// Compiled FAR.
+    pub forwarding: ForwardingAction,
+}
+
+impl DirectionRules {
+    /// Creates the rules of a direction without a PDR.
+    #[must_use]
+    pub const fn none() -> Self {
+        let forwarding = ForwardingAction::none();
+        Self { tunnel: 0, version: 0, flags: 0, cost: 0, burst: 0, pdr: 0, forwarding }
+    }
+}
+
+impl DirectionRules {
+    /// Returns true if the PDR is for packets with this TEID, or without a tunnel.
+    #[inline]
+    #[must_use]
+    pub const fn is_by(&self, tunnel: Option<u32>) -> bool {
+        let by = self.flags & (flag::PRESENT | flag::TUNNEL);
+        match tunnel {
+            Some(teid) => by == flag::PRESENT | flag::TUNNEL && self.tunnel == teid,
+            None => by == flag::PRESENT,
+        }
+    }
+}
+
+/// Values and bits of [`ForwardingAction`].
+pub mod forwarding {
+    /// No network instance.
+    pub const NO_INSTANCE: u16 = u16::MAX;
+    /// Mask in `what`: destination interface.
+    pub const DESTINATION: u8 = 3;
+    /// Bit of `what`: add a GTP-U header.
+    pub const GTPU: u8 = 1 << 2;
+    /// Bit of `what`: add a UDP header.
+    pub const UDP: u8 = 1 << 3;
+    /// Bit of `what`: the far end has an IPv6 address and no IPv4 address.
+    pub const V6: u8 = 1 << 4;
+    /// Bit of `what`: remove the received outer header.
+    pub const REMOVE: u8 = 1 << 5;
+    /// Bit of `what`: remove the PDU session container, too.
+    pub const REMOVE_EXTENSION: u8 = 1 << 6;
+    /// Bit of `what`: redirect packets.
+    pub const REDIRECT: u8 = 1 << 7;
+    /// Mask in `quality`: 1 + QoS flow; 0: none.
+    pub const QFI: u16 = 0x7F;
+    /// Bit of `quality`: reflective QoS indication.
+    pub const REFLECTIVE: u16 = 1 << 7;
+    /// Bit of `quality`: a paging policy is present.
+    pub const PAGING: u16 = 1 << 8;
+    /// First bit of the paging policy indicator (0 to 7) in `quality`.
+    pub const PAGING_SHIFT: u32 = 9;
+}
+
+/// Compiled FAR: destination and outer header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ForwardingAction {
+    /// IPv4 address of the far end.
+    pub peer: [u8; 4],
+    /// TEID of the far end, or the UDP port.
+    pub teid: u32,
+    /// Network instance of the egress, or [`forwarding::NO_INSTANCE`].
+    pub instance: u16,
+    /// QoS flow, reflective QoS and paging policy, see [`forwarding`].
+    pub quality: u16,
+    /// Type of service of the outer header, or of the inner one if there is none.
+    pub marking: u8,
+    /// Mask of the type of service.
+    pub mask: u8,
+    /// Destination interface and outer header, see [`forwarding`].
+    pub what: u8,
+    /// Scale: a packet of n octets costs the meter `n * cost >> shift` units of 1/64 ns.
+    pub shift: u8,
+}
+
+/// Address of the far end of an outer header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerAddress {
+    /// IPv4 address.
+    V4(Ipv4Addr),
+    /// IPv6 address.
+    V6(Ipv6Addr),
+}
+
+/// Outer header to add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encapsulation {
+    /// GTP-U to a peer and TEID.
+    Gtpu(PeerAddress, u32),
+    /// UDP to a peer and port.
+    Udp(PeerAddress, u16),
+}
+
+impl ForwardingAction {
+    /// Forwards to the access network without an outer header.
+    #[must_use]
+    pub const fn none() -> Self {
+        let (peer, teid, instance) = ([0; 4], 0, forwarding::NO_INSTANCE);
+        Self { peer, teid, instance, quality: 0, marking: 0, mask: 0, what: 0, shift: 0 }
+    }
+
+    /// Returns the destination interface.
+    #[inline]
+    #[must_use]
+    pub const fn destination(&self) -> Destination {
+        match self.what & forwarding::DESTINATION {
+            0 => Destination::Access,
+            1 => Destination::Core,
+            2 => Destination::SgiLan,
+            _ => Destination::Control,
+        }
+    }
+
+    /// Returns the network instance of the egress, if one was named.
+    #[inline]
+    #[must_use]
+    pub const fn instance(&self) -> Option<u16> {
+        if self.instance == forwarding::NO_INSTANCE { None } else { Some(self.instance) }
+    }
+
+    /// Returns the QoS flow of the PDU session container to add.
+    #[inline]
+    #[must_use]
+    pub const fn qfi(&self) -> Option<u8> {
+        ((self.quality & forwarding::QFI) as u8).checked_sub(1)
+    }
+
+    /// Returns true if packets carry the reflective QoS indication.
+    #[inline]
+    #[must_use]
+    pub const fn is_reflective(&self) -> bool {
+        self.quality & forwarding::REFLECTIVE != 0
+    }
+
+    /// Returns the paging policy indicator.
+    #[inline]
+    #[must_use]
+    pub const fn paging_policy(&self) -> Option<u8> {
+        let policy = (self.quality >> forwarding::PAGING_SHIFT & 7) as u8;
+        if self.quality & forwarding::PAGING != 0 { Some(policy) } else { None }
+    }
+
+    /// Returns true if the received outer header is removed.
+    #[inline]
+    #[must_use]
+    pub const fn removes(&self) -> bool {
+        self.what & forwarding::REMOVE != 0
+    }
+
+    /// Returns true if the received PDU session container is removed.
+    #[inline]
+    #[must_use]
+    pub const fn removes_extension(&self) -> bool {
+        self.what & forwarding::REMOVE_EXTENSION != 0
+    }
+
+    /// Returns the type of service of the outer header for that of the inner one.
+    #[inline]
+    #[must_use]
+    pub const fn marked(&self, tos: u8) -> u8 {
+        tos & !self.mask | self.marking & self.mask
+    }
+
+    /// Returns the outer header to add; `peer6` is the IPv6 address stored next to this value.
+    #[inline]
+    #[must_use]
+    pub fn outer(&self, peer6: &[u8; 16]) -> Option<Encapsulation> {
+        let peer = || match self.what & forwarding::V6 {
+            0 => PeerAddress::V4(self.peer.into()),
+            _ => PeerAddress::V6((*peer6).into()),
+        };
+        match self.what & (forwarding::GTPU | forwarding::UDP) {
+            0 => None,
+            forwarding::UDP => Some(Encapsulation::Udp(peer(), self.teid as u16)),
+            _ => Some(Encapsulation::Gtpu(peer(), self.teid)),
+        }
+    }
+}
+
+const _: () = assert!(size_of::<ForwardingAction>() == 16 && size_of::<DirectionRules>() == 36);

@@ -12,7 +12,7 @@ use fastlane::table::{Prefix, TableError};
 use super::index_allocator::IndexAllocator;
 use super::step;
 use crate::rules::compile::FramedRoute;
-use crate::rules::layout::framed_route::{ANY, Framed, INSTANCES};
+use crate::rules::layout::key::{FRAMED_ANY, FRAMED_INSTANCES, Framed};
 use crate::rules::tables::Tables;
 use crate::session::{InstanceId, SessionIndex};
 
@@ -74,16 +74,17 @@ fn v6((_, bits, length): PrefixKey) -> Option<Prefix<Ipv6Addr>> {
 
 /// Tells lanes that networks exist, so they look for them from now on.
 fn set_marker(tables: &mut Tables) -> Result<(), TableError> {
-    if tables.framed.get(ANY).is_none() {
+    if tables.framed.get(FRAMED_ANY).is_none() {
         step();
-        tables.framed.set(ANY, &Framed::of(&[]))?;
+        tables.framed.set(FRAMED_ANY, &Framed::of(&[]))?;
     }
     Ok(())
 }
 
 impl FramedNetworks {
     pub(super) fn new(tables: &Tables) -> Self {
-        let entries = IndexAllocator::new(ANY + 1, tables.framed.capacity(), &tables.readers);
+        let entries =
+            IndexAllocator::new(FRAMED_ANY + 1, tables.framed.capacity(), &tables.readers);
         Self { by_prefix: BTreeMap::new(), entries }
     }
 
@@ -146,9 +147,9 @@ impl FramedNetworks {
 
     /// Tells lanes that no network exists, if that is so.
     fn clear_marker(&self, tables: &mut Tables) {
-        if self.by_prefix.is_empty() && tables.framed.get(ANY).is_some() {
+        if self.by_prefix.is_empty() && tables.framed.get(FRAMED_ANY).is_some() {
             step();
-            tables.framed.clear(ANY);
+            tables.framed.clear(FRAMED_ANY);
         }
     }
 
@@ -191,7 +192,7 @@ impl FramedNetworks {
             instances.extend(routes.iter().filter(holds).map(|it| it.instance));
             instances.sort_unstable();
             instances.dedup();
-            instances.len() <= INSTANCES
+            instances.len() <= FRAMED_INSTANCES
         })
     }
 
@@ -208,7 +209,7 @@ impl FramedNetworks {
 
     fn write(&mut self, tables: &mut Tables, at: PrefixKey) -> Result<(), NetworkError> {
         let owners = self.owners(at);
-        if owners.len() > INSTANCES {
+        if owners.len() > FRAMED_INSTANCES {
             return Err(NetworkError::Full);
         }
         let Some(network) = self.by_prefix.get_mut(&at) else { return Ok(()) };
@@ -289,7 +290,7 @@ impl FramedNetworks {
         }
         let entries: Vec<usize> = tables.framed.iter().map(|(entry, _)| entry).collect();
         for entry in entries {
-            if entry != ANY && !self.entries.is_used(entry as u32) {
+            if entry != FRAMED_ANY && !self.entries.is_used(entry as u32) {
                 step();
                 tables.framed.clear(entry);
             }

@@ -3,8 +3,8 @@ use std::net::IpAddr;
 
 use super::*;
 use crate::failpoint::stop_after;
-use crate::rules::capacities::Capacities;
-use crate::rules::layout::teid_layout::TeidLayout;
+use crate::rules::layout::key::TeidLayout;
+use crate::rules::tables::Capacities;
 use crate::rules::tables::Private;
 use crate::session::{PdrId, Prefix, Progress, Qer, Source, Urr};
 use crate::store::typical;
@@ -468,10 +468,10 @@ fn what_has_room_is_published_and_what_has_not_is_known_before() {
 
 #[test]
 fn lanes_look_for_networks_only_while_there_are_some() {
-    use crate::rules::layout::framed_route::ANY;
+    use crate::rules::layout::key::FRAMED_ANY;
     let memory = Private::new(CAPACITIES);
     let mut published = open(&memory);
-    let has = |published: &Published| published.tables.framed.get(ANY).is_some();
+    let has = |published: &Published| published.tables.framed.get(FRAMED_ANY).is_some();
     let (none, some) = (session(3, 1, 0), session(4, 1, 1));
     published.publish(None, &none).unwrap();
     assert!(!has(&published));

@@ -8,8 +8,7 @@ use fastlane::table::{
     State, TableError, Value,
 };
 
-use super::BoxedWriter;
-use crate::rules::capacities::Capacities;
+use super::{BoxedWriter, Capacities};
 
 /// Memory of tables by name, created on first use. Lanes can attach readers to
 /// [`memory`](Self::memory).

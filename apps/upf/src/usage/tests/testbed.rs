@@ -13,13 +13,13 @@ use fastlane_pfcp::{Cause, Group, Header, IeType, Message, MessageType, Writer};
 
 use super::table_backend::TableBackend;
 use crate::pfcp::{Outbox, Requests};
-use crate::rules::capacities::Capacities;
 use crate::rules::compile::Context;
 use crate::rules::layout::counter_slots::{EVENTS, LAST, WORDS, event};
+use crate::rules::layout::key::TeidLayout;
 use crate::rules::layout::message::{PathMessage, SessionEvent};
 use crate::rules::layout::table;
-use crate::rules::layout::teid_layout::TeidLayout;
 use crate::rules::publish::Published;
+use crate::rules::tables::Capacities;
 use crate::rules::tables::{Events, Private, Tables};
 use crate::session::{Session, SessionIndex, Watch};
 use crate::store::{Store, typical};

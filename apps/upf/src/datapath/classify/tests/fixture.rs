@@ -6,7 +6,7 @@ use super::super::*;
 use crate::rules::compile::{Context, compile};
 use crate::rules::layout::counter_slots;
 use crate::rules::layout::session_rules::{AddressPrefix, Block};
-use crate::rules::layout::teid_layout::TeidLayout;
+use crate::rules::layout::key::TeidLayout;
 use crate::session::{
     Actions, Destination, Far, Forwarding, Gate, LocalTunnel, Measure, OuterHeader, Pdr, Prefix,
     Progress, Qer, Rate, Removal, Session, Source, Urr, UserAddress,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::super::direction_rules::ForwardingAction;
+use super::super::ForwardingAction;
 
 /// Index that means "none".
 pub(crate) const NONE: u8 = u8::MAX;
@@ -18,7 +18,7 @@ pub struct Rule {
     /// Bit set of the block's first 64 addresses, one of which must be the uplink source or
     /// downlink destination; 0: any.
     pub users: u64,
-    /// Bits of [`flag`](super::super::direction_rules::flag).
+    /// Bits of [`flag`](super::super::flag).
     pub flags: u32,
     /// TEID that packets arrive with (`flag::TUNNEL`).
     pub tunnel: u32,
@@ -29,7 +29,7 @@ pub struct Rule {
     /// Maximum hold time in ms.
     pub hold_ms: u32,
     /// Network instance of the ingress, or
-    /// [`NO_INSTANCE`](super::super::direction_rules::forwarding).
+    /// [`NO_INSTANCE`](super::super::forwarding).
     pub instance: u16,
     /// Rule ID of the PDR.
     pub pdr: u16,
@@ -174,7 +174,7 @@ pub struct Meter {
 pub struct Count {
     /// Counter slot.
     pub line: u32,
-    /// Bits of [`flag`](super::super::direction_rules::flag): `BEFORE`, `START`, `DROPPED`.
+    /// Bits of [`flag`](super::super::flag): `BEFORE`, `START`, `DROPPED`.
     pub flags: u32,
     /// Index of its first limit.
     pub first_limit: u8,
