@@ -13,7 +13,6 @@
 pub(crate) mod backend;
 mod bounded;
 pub mod client;
-mod explain;
 mod metrics;
 mod query;
 mod server;

@@ -13,8 +13,8 @@ use std::sync::atomic::AtomicBool;
 use clap::{Args, Parser, Subcommand};
 use upf::api::TraceSubject;
 use upf::api::client::{self, Request};
+use upf::supervisor;
 use upf::supervisor::supervise::{Plan, end_with_supervisor, supervise};
-use upf::supervisor::{self, host_checks};
 
 /// A 5G User Plane Function whose fast path runs on any packet I/O mechanism and whose slow path
 /// stays on Linux.
@@ -241,7 +241,7 @@ fn examine(configured: &Configured) -> ExitCode {
     }
     match supervisor::read(config, overrides) {
         Ok(told) => {
-            host_checks::warnings(&told.settings)
+            supervisor::warnings(&told.settings)
                 .iter()
                 .for_each(|warning| println!("warning: {warning}"));
             ExitCode::SUCCESS

@@ -21,17 +21,15 @@ mod codec;
 mod part_chains;
 pub mod record;
 mod responses;
-mod tombstone;
 
 use fastlane::table::TableError;
 use zerocopy::FromZeros;
 
 use self::codec::{FORMAT, decode, encode};
 use self::part_chains::PartChains;
-pub use self::record::Cells;
+pub use self::record::{AllocatedAddresses, Cells};
 use self::record::{Array, BODY, ResponseRecord, SessionPart, SessionRecord};
 use self::responses::{NO_SESSION, NewResponse, Responses};
-pub use self::tombstone::AllocatedAddresses;
 use crate::session::{Session, SessionIndex};
 use crate::transactions::RequestKey;
 

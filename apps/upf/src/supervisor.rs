@@ -1,15 +1,16 @@
 //! The program: command line, configuration, and the start of both processes.
 
 use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
 use std::time::Duration;
 
 use fastlane::slow::HandoverHolder;
 use fastlane::{Error, LaneInfo, LoadedConfig, Program};
 
+use crate::api::backend::Backend;
 use crate::config::{Settings, defaults};
 use crate::pfcp::association_record::AssociationRecord;
 use crate::pfcp::node::NodeRecord;
@@ -18,10 +19,7 @@ use crate::rules::layout::table;
 use crate::rules::tables::Capacities;
 use crate::store::record::{ResponseRecord, SessionPart, SessionRecord};
 
-use crate::api::backend::Backend;
-
 pub mod blackhole_routes;
-pub mod host_checks;
 pub mod supervise;
 
 /// Name of the program, and of its session unless the configuration has another one.
@@ -98,4 +96,27 @@ pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error>
 fn as_path(session: &Path) -> String {
     let text = session.to_string_lossy();
     if text.contains('/') { text.into_owned() } else { format!("./{text}") }
+}
+
+/// Returns warnings about what will probably fail, in addition to Fastlane's, one sentence each.
+/// Changes nothing.
+#[must_use]
+pub fn warnings(settings: &Settings) -> Vec<String> {
+    let n4 = settings.n4.addresses.iter().filter_map(|address| missing(*address));
+    let pools = blackhole_routes::examine(settings);
+    let api = settings.api.filter(|address| !address.ip().is_loopback()).map(|address| {
+        format!(
+            "app.api: {address} is reachable from other hosts and the API has no authentication; \
+             use 127.0.0.1, or protect it"
+        )
+    });
+    n4.chain(pools).chain(api).collect()
+}
+
+fn missing(address: IpAddr) -> Option<String> {
+    let error = UdpSocket::bind(SocketAddr::new(address, 0)).err()?;
+    Some(format!(
+        "app.n4.addresses: {address} is no address of this host ({error}); add it, e.g. by `ip \
+         address add {address}/24 dev eth0`"
+    ))
 }

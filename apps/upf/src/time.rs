@@ -33,6 +33,22 @@ impl Now {
         ntp(self.real)
     }
 
+    /// Converts a time of `CLOCK_MONOTONIC` to `CLOCK_REALTIME`.
+    #[must_use]
+    pub const fn real_of(self, monotonic: u64) -> u64 {
+        let ago = self.monotonic.saturating_sub(monotonic);
+        let ahead = monotonic.saturating_sub(self.monotonic);
+        self.real.saturating_sub(ago).saturating_add(ahead)
+    }
+
+    /// Converts a time of `CLOCK_REALTIME` to `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub const fn monotonic_of(self, real: u64) -> u64 {
+        let ago = self.real.saturating_sub(real);
+        let ahead = real.saturating_sub(self.real);
+        self.monotonic.saturating_sub(ago).saturating_add(ahead)
+    }
+
     /// Returns the nanoseconds until the next full second of the wall clock, never 0.
     #[must_use]
     pub const fn left_of_second(self) -> u64 {

@@ -94,25 +94,21 @@ mod collect;
 mod engine;
 mod evaluate;
 mod peer_tunnels;
-mod provision;
 mod report_messages;
-mod report_queue;
 mod report_response;
-mod session_backend;
+mod schedule;
 mod thresholds;
-mod timers;
 mod urr_meter;
 
 pub use collect::{
     DURATION, MOST, PACKETS, VOLUME, collect_all, collect_for_response, forget_notified, take,
 };
-pub use engine::{ReportContext, Usage, UsageStatistics};
-pub use provision::{begin, update};
+pub use engine::{ReportContext, SessionBackend, Usage, UsageStatistics};
 pub use report_messages::write_usage;
 pub use report_response::Outcome;
-pub use session_backend::{SessionBackend, StateSlots};
 pub use thresholds::{STOP_OF_TRAFFIC_S, next, settle};
-pub use urr_meter::Meter;
+pub use thresholds::{begin, update};
+pub use urr_meter::{Meter, StateSlots};
 
 #[cfg(test)]
 mod tests;

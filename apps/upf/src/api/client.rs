@@ -1,15 +1,14 @@
-//! API client: `upf sessions`, `upf associations`, `upf trace`.
+//! API client: `upf sessions`, `upf associations`, `upf trace`, with replies as JSON or text.
 
-use std::io::{self, Read, Write};
+use std::fmt::Write as _;
+use std::io::{self, Read, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
 use crate::api::TraceSubject;
-use crate::api::view::{AssociationView, Page, SessionView, Trace};
-
-mod text;
+use crate::api::view::{AssociationView, PacketView, Page, SessionView, Trace, WayView};
 
 /// Timeout of the API.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -98,11 +97,11 @@ pub fn ask(address: SocketAddr, ask: &Request, json: bool) -> Result<String, Cli
     match ask {
         Request::Associations => {
             let all: Vec<AssociationView> = fetch(address, "/associations")?;
-            Ok(if json { pretty(&all) } else { text::associations(&all) })
+            Ok(if json { pretty(&all) } else { associations_text(&all) })
         }
         Request::Sessions(most) => {
             let page = pages(address, *most)?;
-            Ok(if json { pretty(&page) } else { text::sessions(&page) })
+            Ok(if json { pretty(&page) } else { sessions_text(&page) })
         }
         Request::Session(seid) => {
             let session: SessionView = fetch(address, &format!("/sessions/{}", escaped(seid)))?;
@@ -113,7 +112,7 @@ pub fn ask(address: SocketAddr, ask: &Request, json: bool) -> Result<String, Cli
             let packet = packet.as_ref().map(Packet::query).unwrap_or_default();
             let who = escaped(&who.to_string());
             let trace: Trace = fetch(address, &format!("/trace?who={who}{packet}"))?;
-            Ok(if json { pretty(&trace) } else { text::trace(&trace) })
+            Ok(if json { pretty(&trace) } else { trace_text(&trace) })
         }
     }
 }
@@ -174,4 +173,104 @@ fn exchange(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut answer = String::new();
     stream.take(MAX_REPLY).read_to_string(&mut answer)?;
     Ok(answer)
+}
+
+fn associations_text(all: &[AssociationView]) -> String {
+    let mut text = row(&["node id", "address", "up", "features", "sessions"]);
+    for it in all {
+        let up = if it.is_up { "yes" } else { "no" };
+        text += &row(&[&it.node_id, &it.address, up, &it.features, &it.sessions.to_string()]);
+    }
+    text
+}
+
+fn sessions_text(page: &Page) -> String {
+    let mut text = row(&["seid", "subscriber", "addresses", "rules", "octets up", "octets down"]);
+    for it in &page.sessions {
+        let [up, _, down, _] = it.counted;
+        text += &row(&[
+            &it.seid,
+            it.supi.as_deref().unwrap_or("-"),
+            &it.addresses.join(" "),
+            &it.rules.map(|count| count.to_string()).join("/"),
+            &up.to_string(),
+            &down.to_string(),
+        ]);
+    }
+    // Writing into a String does not fail.
+    let _ = writeln!(text, "{} of {} sessions", page.sessions.len(), page.total);
+    text
+}
+
+fn trace_text(trace: &Trace) -> String {
+    let mut text = String::new();
+    for session in &trace.sessions {
+        let row = &session.row;
+        let supi = row.supi.as_deref().map_or(String::new(), |supi| format!(" of imsi-{supi}"));
+        let _ = writeln!(text, "session {}{supi}: {}", row.seid, row.addresses.join(", "));
+        for tunnel in &row.tunnels {
+            let _ = writeln!(text, "  arrives by {tunnel}");
+        }
+        let [up, up_packets, down, down_packets] = row.counted;
+        let _ = writeln!(
+            text,
+            "  counted: {up_packets} packets, {up} octets up; {down_packets} packets, {down} \
+             octets down"
+        );
+        if session.packets.is_empty() {
+            text.extend(session.ways.iter().map(way));
+        }
+        text.extend(session.packets.iter().map(packet));
+    }
+    text
+}
+
+/// Formats the decision about a sample packet.
+fn packet(it: &PacketView) -> String {
+    let mut text = format!("{}: {}\n", it.direction, it.packet);
+    if let Some(tunnel) = &it.tunnel {
+        let _ = writeln!(text, "  arrives by {tunnel}");
+    }
+    match &it.way {
+        Some(way) => text += &self::way(&WayView { cause: it.cause.clone(), ..way.clone() }),
+        None => {
+            let _ = writeln!(text, "  {}: {}", it.fate, it.cause.as_deref().unwrap_or("no rule"));
+        }
+    }
+    text
+}
+
+fn way(it: &WayView) -> String {
+    let mut text = format!(
+        "  from {:<8} PDR {} (precedence {}) -> FAR {} ({})",
+        it.source,
+        it.pdr,
+        it.precedence,
+        it.far,
+        it.actions.join(", ")
+    );
+    for (name, numbers) in [("QER", &it.qers), ("URR", &it.urrs)] {
+        let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+        if !numbers.is_empty() {
+            let _ = write!(text, ", {name} {}", numbers.join(" "));
+        }
+    }
+    let _ = match (&it.cause, &it.to) {
+        (Some(cause), _) => write!(text, "\n    {}: {cause}", it.fate),
+        (None, Some(to)) => write!(text, "\n    {} to {to}", it.fate),
+        (None, None) => write!(text, "\n    {}", it.fate),
+    };
+    if let Some(next_hop) = &it.next_hop {
+        let _ = write!(text, ", {next_hop}");
+    }
+    text.push('\n');
+    text
+}
+
+/// Formats a row of columns, all but the last padded.
+fn row(cells: &[&str]) -> String {
+    let widths = [20, 20, 34, 12, 14, 14];
+    let cells = cells.iter().zip(widths);
+    let line: String = cells.map(|(cell, width)| format!("{cell:<width$} ")).collect();
+    format!("{}\n", line.trim_end())
 }

@@ -16,7 +16,7 @@ use super::slow_path::SlowPath;
 use crate::config::Gtp;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::Direction;
-use crate::rules::layout::teid_layout::TeidLayout;
+use crate::rules::layout::key::TeidLayout;
 
 /// Replies to GTP-U messages and their rates.
 pub(crate) struct GtpuControl {

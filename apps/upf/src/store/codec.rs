@@ -6,11 +6,9 @@
 //! record itself (number, version, association) are not repeated.
 
 mod bit_stream;
-mod values;
 
-use self::bit_stream::{BitReader, BitWriter};
-use self::values::{Stored, stored};
-use super::record::SessionRecord;
+use self::bit_stream::{BitReader, BitWriter, Stored, stored};
+use super::record::{DELETED, SessionRecord};
 use crate::session::{
     Actions, Buffering, CpFSeid, Destination, DownlinkData, EndMarker, Far, Filter,
     FlowDescription, Forwarding, Gate, LocalTunnel, Measure, OuterHeader, Pdr, Prefix, Progress,
@@ -20,8 +18,6 @@ use crate::session::{
 
 /// Version of the format.
 pub(super) const FORMAT: u8 = 1;
-/// Flag of a tombstone.
-pub(super) const DELETED: u8 = 1;
 
 /// Encodes a session.
 pub(super) fn encode(session: &Session, buffer: Vec<u8>) -> Vec<u8> {

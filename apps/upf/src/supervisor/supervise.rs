@@ -15,10 +15,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 
-mod parent_death;
 mod process;
 
-pub use parent_death::end_with_supervisor;
+pub use process::end_with_supervisor;
 use process::{AfterExit, Process};
 
 /// Environment variable with the supervisor's process id.

@@ -1,8 +1,7 @@
 //! Creation of usage reports from due triggers.
 
-use super::session_backend::StateSlots;
 use super::thresholds::settle;
-use super::urr_meter::{Meter, between};
+use super::urr_meter::{Meter, StateSlots, between};
 use crate::session::{ReportingTriggers, Session, Urr, UsageReport, UsageReportTrigger};
 use crate::time::{Now, SECOND};
 

@@ -1,9 +1,8 @@
 //! Evaluation of a session: due reports are committed, then sent.
 
 use super::collect::collect_all;
-use super::engine::{AGAIN, DELAYED, MOST_REQUESTS, ReportContext, Usage};
+use super::engine::{AGAIN, DELAYED, MOST_REQUESTS, ReportContext, SessionBackend, Usage};
 use super::report_messages::report_request;
-use super::session_backend::SessionBackend;
 use super::thresholds::next;
 use super::thresholds::settle;
 use super::urr_meter::{Meter, later};

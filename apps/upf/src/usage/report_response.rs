@@ -6,8 +6,7 @@ use fastlane_pfcp::ie::{
 };
 use fastlane_pfcp::{Cause, Group, IeType, Message};
 
-use super::engine::{AGAIN, ReportContext, Usage};
-use super::session_backend::SessionBackend;
+use super::engine::{AGAIN, ReportContext, SessionBackend, Usage};
 use crate::session::{Buffering, Session, SessionIndex};
 
 /// Action that a session report response requires of the caller.

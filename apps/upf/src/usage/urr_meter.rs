@@ -1,15 +1,20 @@
-//! Counters read from a lane, and clock conversions.
+//! Meter of a URR: its counters as read from a lane, and its time of use.
 
-use super::session_backend::StateSlots;
 use crate::rules::layout::counter_slots::{
     DOWNLINK_OCTETS, DOWNLINK_PACKETS, EVENTS, LAST, UPLINK_OCTETS, UPLINK_PACKETS, WORDS, event,
 };
 use crate::rules::layout::message::SessionEvent;
 use crate::session::{Progress, Urr};
-use crate::time::{Now, SECOND};
+use crate::time::SECOND;
 
 /// Event bits in the word of events.
 const EVENT_BITS: u64 = 0xFFFF;
+
+/// Access to the state slots that lanes write.
+pub trait StateSlots {
+    /// Returns the words of a state slot; zeros if it does not exist.
+    fn line(&self, line: u32) -> [u64; WORDS];
+}
 
 /// State slot of a URR as read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,9 +37,7 @@ impl Meter {
     pub const fn has(&self, event: u64) -> bool {
         self.events & event != 0
     }
-}
 
-impl Meter {
     /// Creates a meter from the words of a state slot. Only events of this version count.
     #[must_use]
     pub fn of(words: [u64; WORDS], version: u64) -> Self {
@@ -59,24 +62,6 @@ impl Meter {
         let is_start = |it: &&SessionEvent| it.line == line && it.events & event::START != 0;
         let first = hint.filter(is_start).map(|hint| hint.at);
         Self { first, ..self }
-    }
-}
-
-impl Now {
-    /// Converts a time of `CLOCK_MONOTONIC` to `CLOCK_REALTIME`.
-    #[must_use]
-    pub const fn real_of(self, monotonic: u64) -> u64 {
-        let ago = self.monotonic.saturating_sub(monotonic);
-        let ahead = monotonic.saturating_sub(self.monotonic);
-        self.real.saturating_sub(ago).saturating_add(ahead)
-    }
-
-    /// Converts a time of `CLOCK_REALTIME` to `CLOCK_MONOTONIC`.
-    #[must_use]
-    pub const fn monotonic_of(self, real: u64) -> u64 {
-        let ago = self.real.saturating_sub(real);
-        let ahead = real.saturating_sub(self.real);
-        self.monotonic.saturating_sub(ago).saturating_add(ahead)
     }
 }
 

@@ -6,8 +6,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::node_view::NodeView;
-use super::texts;
+use super::{NodeView, texts};
 use crate::session::{
     Actions, Destination, Far, Filter, FlowDescription, Forwarding, Gate, LocalTunnel, OuterHeader,
     Pdr, Prefix, Qer, Rate, Redirect, Session, Source, Urr,

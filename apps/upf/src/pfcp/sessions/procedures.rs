@@ -10,8 +10,7 @@ use super::session_messages::{
     unknown_session, up_seid,
 };
 use super::{Change, GRACE, Sessions};
-use crate::alloc::Addresses;
-use crate::alloc::teid::first_generation;
+use crate::alloc::{Addresses, first_generation};
 use crate::pfcp::Context;
 use crate::rules::layout::key::TeidLayout;
 use crate::rules::layout::key::UeKey;

@@ -3,6 +3,10 @@
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
+use rustix::process::{
+    Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal,
+};
+
 /// Lifetime after which a process had come up: it is restarted at once.
 const MIN_UPTIME: Duration = Duration::from_secs(2);
 /// Lifetime after which a process can start here: later failures do not end the program.
@@ -97,6 +101,19 @@ impl Process {
         };
         self.failures = self.failures.saturating_add(1);
         wait
+    }
+}
+
+/// Requests SIGTERM for this process when its supervisor dies, if it has one.
+pub fn end_with_supervisor() {
+    let Some(supervisor) = std::env::var_os(super::SUPERVISOR) else { return };
+    let Some(supervisor) = supervisor.to_str().and_then(|it| it.parse().ok()) else { return };
+    if set_parent_process_death_signal(Some(Signal::TERM)).is_err() {
+        return; // forbidden by a seccomp filter
+    }
+    // The supervisor may have died before.
+    if getppid() != Pid::from_raw(supervisor) {
+        let _ = kill_process(getpid(), Signal::TERM);
     }
 }
 

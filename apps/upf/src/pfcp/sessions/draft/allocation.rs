@@ -4,7 +4,7 @@ use fastlane_pfcp::ie::{self, FailedRuleId};
 use fastlane_pfcp::{Cause, IeType};
 
 use super::{Created, Draft, PendingPdr};
-use crate::alloc::{Family, teid};
+use crate::alloc::{Family, next_teid};
 use crate::config::TeidChoice;
 use crate::rules::layout::key::UeKey;
 use crate::session::pdr;
@@ -92,7 +92,7 @@ impl Draft<'_> {
         let tunnels = &self.tunnels;
         let is_taken =
             |teid| owner(teid).is_some() || tunnels.iter().any(|tunnel| tunnel.teid == teid);
-        let teid = teid::next(shape, id, &mut self.session.generation, is_taken);
+        let teid = next_teid(shape, id, &mut self.session.generation, is_taken);
         let teid = teid.ok_or(Refusal::because(Cause::NO_RESOURCES_AVAILABLE))?;
         let tunnel = LocalTunnel { teid, v4, v6, is_ours: true };
         self.tunnels.push(tunnel);

@@ -1,7 +1,9 @@
-//! Evaluation times of sessions.
+//! Schedule of evaluations: deadlines of sessions, and sessions whose reports wait for room because
+//! their peer already has the maximum number of pending requests.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::net::SocketAddr;
 
 use crate::session::SessionIndex;
 
@@ -25,10 +27,10 @@ impl Timers {
 
     /// Replaces the deadline of a session. `None` removes it.
     pub(super) fn set(&mut self, session: SessionIndex, at: Option<u64>) {
-        let Some(place) = self.set.get_mut(session.0 as usize) else { return };
+        let Some(slot) = self.set.get_mut(session.0 as usize) else { return };
         let at = at.map_or(0, |at| at.max(1));
-        let is_new = at != 0 && *place != at;
-        *place = at;
+        let is_new = at != 0 && *slot != at;
+        *slot = at;
         if is_new {
             self.heap.push(Reverse((at, session.0)));
         }
@@ -46,15 +48,15 @@ impl Timers {
     /// Takes a session whose deadline has passed.
     pub(super) fn take(&mut self, now: u64) -> Option<SessionIndex> {
         while let Some(&Reverse((at, session))) = self.heap.peek() {
-            let place = self.set.get_mut(session as usize);
-            let Some(place) = place.filter(|place| **place == at) else {
+            let slot = self.set.get_mut(session as usize);
+            let Some(slot) = slot.filter(|slot| **slot == at) else {
                 self.heap.pop();
                 continue;
             };
             if at > now {
                 return None;
             }
-            *place = 0;
+            *slot = 0;
             self.heap.pop();
             return Some(SessionIndex(session));
         }
@@ -71,6 +73,64 @@ impl Timers {
     fn sweep(&mut self) {
         let set = &self.set;
         self.heap.retain(|Reverse((at, session))| set.get(*session as usize) == Some(at));
+    }
+}
+
+/// Waiting sessions by peer, in the order of their arrival, each once.
+///
+/// Memory: one bit per session index, and 4 octets per waiting session.
+#[derive(Debug, Default)]
+pub(super) struct Parked {
+    by_peer: BTreeMap<SocketAddr, VecDeque<SessionIndex>>,
+    is_in: Vec<u64>,
+}
+
+impl Parked {
+    /// Creates an empty set for `capacity` session indices.
+    pub(super) fn new(capacity: u32) -> Self {
+        Self { by_peer: BTreeMap::new(), is_in: vec![0; capacity.div_ceil(64) as usize] }
+    }
+
+    /// Returns true if a session waits.
+    pub(super) fn has(&self, id: SessionIndex) -> bool {
+        let word = self.is_in.get(id.0 as usize / 64);
+        word.is_some_and(|word| word >> (id.0 % 64) & 1 == 1)
+    }
+
+    /// Adds a session that waits for room at a peer.
+    pub(super) fn add(&mut self, peer: SocketAddr, id: SessionIndex) {
+        if self.has(id) {
+            return;
+        }
+        if let Some(word) = self.is_in.get_mut(id.0 as usize / 64) {
+            *word |= 1 << (id.0 % 64);
+            self.by_peer.entry(peer).or_default().push_back(id);
+        }
+    }
+
+    /// Returns the next peer after `after`, or the first, with a waiting session and `has_room`.
+    pub(super) fn next(
+        &self,
+        after: Option<SocketAddr>,
+        has_room: impl Fn(SocketAddr) -> bool,
+    ) -> Option<SocketAddr> {
+        let all = || self.by_peer.keys().copied();
+        let later = all().find(|peer| Some(*peer) > after && has_room(*peer));
+        later.or_else(|| all().find(|peer| has_room(*peer)))
+    }
+
+    /// Takes the session that has waited longest for a peer.
+    pub(super) fn take(&mut self, peer: SocketAddr) -> Option<SessionIndex> {
+        let waiting = self.by_peer.get_mut(&peer)?;
+        let id = waiting.pop_front();
+        if waiting.is_empty() {
+            self.by_peer.remove(&peer);
+        }
+        let word = id.and_then(|id| self.is_in.get_mut(id.0 as usize / 64));
+        if let (Some(id), Some(word)) = (id, word) {
+            *word &= !(1 << (id.0 % 64));
+        }
+        id
     }
 }
 
@@ -111,7 +171,29 @@ mod tests {
         }
         assert!(timers.heap.len() < 200);
         assert_eq!((timers.take(u64::MAX), timers.take(u64::MAX)), (Some(SessionIndex(1)), None));
-        timers.set(SessionIndex(9), Some(1)); // no such place
+        timers.set(SessionIndex(9), Some(1)); // no such index
         assert_eq!(timers.take(u64::MAX), None);
+    }
+
+    #[test]
+    fn peers_take_turns_and_each_session_is_there_once() {
+        let mut parked = Parked::new(100);
+        let peer = |host| SocketAddr::from(([10, 0, 0, host], 8805));
+        for id in [5, 7, 5, 500, 9] {
+            parked.add(peer(1), SessionIndex(id));
+        }
+        parked.add(peer(2), SessionIndex(6));
+        parked.add(peer(2), SessionIndex(7));
+        let mut taken = Vec::new();
+        let mut last = None;
+        while let Some(next) = parked.next(last, |_| true) {
+            taken.push(parked.take(next).unwrap().0);
+            last = Some(next);
+        }
+        assert_eq!(taken, [5, 6, 7, 9]);
+        assert!((0..100).all(|id| !parked.has(SessionIndex(id))));
+        parked.add(peer(1), SessionIndex(5));
+        assert_eq!(parked.next(None, |other| other != peer(1)), None);
+        assert_eq!(parked.take(peer(2)), None);
     }
 }

@@ -75,3 +75,26 @@ proptest! {
         prop_assert!(reopened.by_shard().eq(places.by_shard()));
     }
 }
+
+#[test]
+fn all_identifiers_of_a_place_come_before_one_comes_again() {
+    let (shape, id) = (TeidLayout::of(1 << 20), SessionIndex(0xF_FFFF));
+    let mut generation = u32::MAX - 7;
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..4095 {
+        let teid = next_teid(shape, id, &mut generation, |_| false).unwrap();
+        assert!(seen.insert(teid) && shape.session(teid) == id && teid != u32::MAX);
+    }
+    let again = next_teid(shape, id, &mut generation, |_| false).unwrap();
+    assert!(!seen.insert(again));
+}
+
+#[test]
+fn what_is_taken_is_passed_over_and_neither_0_nor_all_ones_is_given() {
+    let shape = TeidLayout::of(1 << 20);
+    let mut generation = 0;
+    assert_eq!(next_teid(shape, SessionIndex(0), &mut generation, |_| false), Some(1 << 20));
+    let taken = |teid| teid < 5 << 20;
+    assert_eq!(next_teid(shape, SessionIndex(0), &mut generation, taken), Some(5 << 20));
+    assert_eq!(next_teid(shape, SessionIndex(0), &mut generation, |_| true), None);
+}
