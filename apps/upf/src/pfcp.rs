@@ -8,18 +8,16 @@
 pub mod association_record;
 pub mod associations;
 pub mod end_marker;
-pub mod heartbeat;
 pub mod neighbours;
 pub mod node;
 pub mod overload;
 pub mod paths;
-pub mod peer;
 pub mod run;
 pub mod sessions;
 pub mod socket;
 
+pub use association_record::{NodeName, Peer};
 pub use node::Node;
-pub use peer::{NodeName, Peer};
 pub use run::{LoopService, RunError, run};
 pub use sessions::Context;
 

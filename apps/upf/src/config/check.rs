@@ -8,10 +8,8 @@ use fastlane::Error;
 use fastlane::config::nearest;
 use fastlane::config::raw::Configuration;
 
-use super::addresses::unfit;
-use super::{Limits, N4, Predefined, Settings};
-use crate::config::addresses::{contains, ethernet, overlap, prefix};
-use crate::config::{Interface, Pool, Role, Settings};
+use super::addresses::{contains, ethernet, overlap, prefix, unfit};
+use super::{Interface, Limits, N4, Pool, Predefined, Role, Settings};
 use crate::session::{FlowDescription, Prefix};
 
 /// Maximum number of sessions: the session index takes 22 of the 32 bits of a TEID.

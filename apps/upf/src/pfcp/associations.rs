@@ -9,7 +9,7 @@ use zerocopy::FromZeros;
 use super::association_record::{
     ANSWER, AssociationRecord, Endpoint, StoredResponse, mapped, state,
 };
-use super::peer::{NodeName, Peer};
+use super::association_record::{NodeName, Peer};
 use crate::pfcp::RequestKey;
 use crate::store::Cells;
 use crate::time::Now;

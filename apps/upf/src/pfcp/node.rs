@@ -8,11 +8,9 @@ mod association_server;
 mod attach;
 mod bulk_removal;
 mod dispatch;
+mod heartbeat;
 mod identity;
 mod node_messages;
-mod node_report;
-mod peer_restoration;
-mod recovery;
 mod session_handlers;
 pub mod statistics;
 
@@ -27,11 +25,11 @@ use self::association_client::Initiations;
 pub use self::attach::{AttachError, Keep, NodeRecord, NodeTables};
 use self::attach::{BLOCK, begin};
 use self::bulk_removal::Removal;
+use self::heartbeat::Heartbeats;
 pub use self::identity::Identity;
-use self::recovery::RecoverySet;
+use self::session_handlers::RecoverySet;
 use self::statistics::Statistics;
 use super::associations::{Association, Associations};
-use super::heartbeat::Heartbeats;
 use super::overload::{Limiter, Overload};
 use super::paths::Paths;
 use super::{Outbox, Request, Requests};
@@ -164,7 +162,7 @@ impl Node {
         };
         let places: Vec<u16> = node.peers.iter().map(|found| found.peer.place).collect();
         places.into_iter().for_each(|place| node.heartbeats.begin(now, place));
-        recovery::wake(&mut NodeContext { node: &mut node, now, out });
+        session_handlers::recover_slice(&mut NodeContext { node: &mut node, now, out });
         Ok(node)
     }
 
@@ -254,7 +252,7 @@ impl Node {
             self.initiations.deadline(),
             self.paths.deadline(now),
             self.markers.deadline(now),
-            peer_restoration::expiry(self),
+            heartbeat::expiry(self),
             Some(self.usage_at),
             (!self.removals.is_empty() || !self.unfollowed.is_empty()).then_some(now.monotonic),
         ];
@@ -267,15 +265,15 @@ impl Node {
         while let Some((tag, sequence)) = cx.node.requests.tick(now, cx.out) {
             dispatch::given_up(cx, tag, sequence);
         }
-        peer_restoration::expire(cx);
-        recovery::wake(cx);
+        heartbeat::expire(cx);
+        session_handlers::recover_slice(cx);
         association_server::go_on_removing(cx);
         while let Some(place) = cx.node.heartbeats.next(now) {
-            peer_restoration::ask_whether_there(cx, place);
+            heartbeat::ask_whether_there(cx, place);
         }
         association_client::initiate(cx);
         while let Some(event) = cx.node.paths.tick(now, cx.out) {
-            node_report::path_event(cx, &event);
+            association_client::path_event(cx, &event);
         }
         let given_up = cx.node.markers.tick(cx.node.sessions.published(), now, cx.out);
         cx.node.statistics.end_markers_given_up += given_up;

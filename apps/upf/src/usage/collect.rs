@@ -179,9 +179,9 @@ fn link(urrs: &[Urr], triggers: &mut [UsageReportTrigger]) {
 }
 
 /// Creates the usage reports of a response. `asked` returns the trigger of a URR:
-/// [`UsageReportTrigger::IMMER`] if it was queried (clause 5.2.2.3.1), [`UsageReportTrigger::TERMR`] if it or
-/// the session ends. Other due reports and those of linked URRs are included. The session must be
-/// committed together with the response.
+/// [`UsageReportTrigger::IMMER`] if it was queried (clause 5.2.2.3.1),
+/// [`UsageReportTrigger::TERMR`] if it or the session ends. Other due reports and those of linked
+/// URRs are included. The session must be committed together with the response.
 ///
 /// For exact final reports, lanes must not count any more: the session is withdrawn, or the
 /// remaining rules are published, and all lanes have passed a turn.

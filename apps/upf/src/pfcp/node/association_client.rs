@@ -1,17 +1,19 @@
 //! Associations that this node sets up, with the configured control planes (TS 29.244 clause
-//! 6.2.6.3).
+//! 6.2.6.3), and node reports to control planes.
 
 use std::net::IpAddr;
 
-use fastlane_pfcp::ie::{CpFunctionFeatures, NodeId, RecoveryTimeStamp};
-use fastlane_pfcp::{Cause, Fault, Header, Message, MessageType};
+use fastlane_pfcp::ie::{
+    CpFunctionFeatures, NodeId, NodeReportType, RecoveryTimeStamp, RemoteGtpUPeer,
+};
+use fastlane_pfcp::{Cause, Fault, Header, IeType, Message, MessageType};
 
 use super::bulk_removal::{Removal, RemovalScope, RemovalStep};
 use super::{NodeContext, RequestPath, association_server, bulk_removal, node_messages};
 use crate::pfcp::associations::Setup;
+use crate::pfcp::paths::PathEvent;
 use crate::pfcp::{NodeName, Request, Tag};
-use crate::time::Now;
-use crate::time::SECOND;
+use crate::time::{Now, SECOND};
 
 /// First and longest interval between attempts, in nanoseconds. It doubles after each failure.
 const FIRST: u64 = SECOND;
@@ -150,4 +152,42 @@ fn accepted(
 /// Handles a setup request without response.
 pub(super) fn not_initiated(cx: &mut NodeContext<'_>, place: usize) {
     cx.node.initiations.failed(cx.now, place);
+}
+
+/// Sends a user plane path failure or recovery report (table 7.4.5.1-1).
+pub(super) fn report_path(cx: &mut NodeContext<'_>, place: u16, event: &PathEvent) {
+    let Some(found) = cx.node.peers.get(place).filter(|found| found.peer.is_up) else { return };
+    let (to, local) = (found.peer.address, found.peer.local);
+    let (report_type, group) = if event.has_failed {
+        (NodeReportType::UPFR, IeType::USER_PLANE_PATH_FAILURE_REPORT)
+    } else {
+        (NodeReportType::UPRR, IeType::USER_PLANE_PATH_RECOVERY_REPORT)
+    };
+    let mut remote = RemoteGtpUPeer::default();
+    match event.route.remote {
+        IpAddr::V4(address) => remote.v4 = Some(address),
+        IpAddr::V6(address) => remote.v6 = Some(address),
+    }
+    let sequence = cx.node.requests.sequence();
+    let header = Header::node(MessageType::NODE_REPORT_REQUEST, sequence);
+    let bytes = node_messages::message(header, |to| {
+        to.put(&cx.node.identity.node_id.ie());
+        to.put(&report_type);
+        to.group(group, |to| to.put(&remote));
+    });
+    cx.send(Request { bytes, sequence, to, local, tag: Tag::NodeReport(place) });
+}
+
+/// Logs a path failure or recovery and reports it to the control planes that use the path.
+pub(super) fn path_event(cx: &mut NodeContext<'_>, event: &PathEvent) {
+    let (counter, what) = if event.has_failed {
+        (&mut cx.node.statistics.paths_failed, "does not answer any more")
+    } else {
+        (&mut cx.node.statistics.paths_recovered, "answers again")
+    };
+    *counter += 1;
+    tracing::info!("GTP-U path to {}: the peer {what}", event.route.remote);
+    for place in &event.peers {
+        report_path(cx, *place, event);
+    }
 }

@@ -5,7 +5,7 @@ use fastlane::table::{RecordWriter, Spec, TableError};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::statistics::Statistics;
-use super::{Cell, identity, peer_restoration};
+use super::{Cell, heartbeat, identity};
 use crate::config::Settings;
 use crate::pfcp::association_record::AssociationRecord;
 use crate::pfcp::sessions::Sessions;
@@ -164,7 +164,7 @@ pub(super) fn begin(
     context: u32,
 ) -> Result<NodeRecord, TableError> {
     // With empty tables the time stamp exceeds the previous one, whatever the clock says.
-    let is_later = keep.recovery == 0 || peer_restoration::is_newer(now.ntp(), keep.recovery);
+    let is_later = keep.recovery == 0 || heartbeat::is_newer(now.ntp(), keep.recovery);
     let recovery = if is_later { now.ntp() } else { keep.recovery.wrapping_add(1) };
     let kept = record.get().copied();
     let mut this = kept.unwrap_or(NodeRecord { recovery, ..Default::default() });

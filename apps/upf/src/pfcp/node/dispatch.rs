@@ -5,8 +5,8 @@ use fastlane_pfcp::{Cause, HeaderError, Message, MessageType};
 use super::bulk_removal::{PendingRequest, Removal, RemovalStep};
 use super::statistics::Discarded;
 use super::{
-    NodeContext, RequestPath, association_client, association_server, bulk_removal, node_messages,
-    node_report, peer_restoration, session_handlers,
+    NodeContext, RequestPath, association_client, association_server, bulk_removal, heartbeat,
+    node_messages, session_handlers,
 };
 use crate::pfcp::association_record::unmapped;
 use crate::pfcp::{Context, RequestKey, Tag};
@@ -57,7 +57,7 @@ fn handle_message(cx: &mut NodeContext<'_>, way: RequestPath, message: &Message<
     let message_type = message.header.message_type;
     *cx.node.statistics.received.entry(message_type.0).or_default() += 1;
     match message_type {
-        MessageType::HEARTBEAT_REQUEST => peer_restoration::heartbeat(cx, way, message),
+        MessageType::HEARTBEAT_REQUEST => heartbeat::heartbeat(cx, way, message),
         MessageType::PFD_MANAGEMENT_REQUEST
         | MessageType::ASSOCIATION_SETUP_REQUEST
         | MessageType::ASSOCIATION_UPDATE_REQUEST
@@ -210,7 +210,7 @@ fn answered(cx: &mut NodeContext<'_>, way: RequestPath, message: &Message<'_>) {
 /// Handles the response to one of our requests.
 fn told(cx: &mut NodeContext<'_>, way: RequestPath, tag: Tag, message: &Message<'_>) {
     match tag {
-        Tag::Heartbeat(place) => peer_restoration::is_there(cx, place, message),
+        Tag::Heartbeat(place) => heartbeat::is_there(cx, place, message),
         Tag::Setup(place) => association_client::initiated(cx, way, place, message),
         Tag::Report(id) => session_handlers::reported(cx, id, message),
         Tag::Association(_) | Tag::NodeReport(_) => {}
@@ -228,7 +228,7 @@ pub(super) fn given_up(cx: &mut NodeContext<'_>, tag: Tag, sequence: u32) {
     };
     *cx.node.statistics.unanswered.entry(message_type.0).or_default() += 1;
     match tag {
-        Tag::Heartbeat(place) => peer_restoration::is_not_there(cx, place),
+        Tag::Heartbeat(place) => heartbeat::is_not_there(cx, place),
         Tag::Setup(place) => association_client::not_initiated(cx, place),
         Tag::Report(id) => {
             cx.usage(|usage, on| usage.given_up(on, id, sequence));
@@ -256,7 +256,7 @@ pub(super) fn lane_message(cx: &mut NodeContext<'_>, of_kind: u32, body: &[u8]) 
         kind::ECHO_RESPONSE => {
             let event = path().and_then(|message| cx.node.paths.answered(&message));
             if let Some(event) = event {
-                node_report::path_event(cx, &event);
+                association_client::path_event(cx, &event);
             }
         }
         kind::NEIGHBOUR => {

@@ -136,7 +136,7 @@ fn a_failed_path_is_reported_to_whoever_uses_it() {
     let mut event = PathEvent { route, has_failed: true, peers: vec![1] };
     let mut out = Outbox::new();
     let cx = &mut NodeContext { node: &mut world.node, now: world.now, out: &mut out };
-    node_report::path_event(cx, &event);
+    association_client::path_event(cx, &event);
     assert_eq!(out.datagrams.len(), 1);
     let message = parse(&out.datagrams[0].bytes);
     assert_eq!(out.datagrams[0].to, OTHER);
@@ -156,7 +156,7 @@ fn a_failed_path_is_reported_to_whoever_uses_it() {
     event.has_failed = false;
     out.clear();
     let cx = &mut NodeContext { node: &mut world.node, now: world.now, out: &mut out };
-    node_report::path_event(cx, &event);
+    association_client::path_event(cx, &event);
     let message = parse(&out.datagrams[0].bytes);
     assert_eq!(message.group().need(), Ok(NodeReportType::UPRR));
 }
