@@ -18,7 +18,6 @@
 //! octets per request of the last N1 times T1.
 
 mod codec;
-mod part_chains;
 pub mod record;
 mod responses;
 
@@ -26,9 +25,8 @@ use fastlane::table::TableError;
 use zerocopy::FromZeros;
 
 use self::codec::{FORMAT, decode, encode};
-use self::part_chains::PartChains;
 pub use self::record::{AllocatedAddresses, Cells};
-use self::record::{Array, BODY, ResponseRecord, SessionPart, SessionRecord};
+use self::record::{Array, BODY, PartChains, ResponseRecord, SessionPart, SessionRecord};
 use self::responses::{NO_SESSION, NewResponse, Responses};
 use crate::session::{Session, SessionIndex};
 use crate::transactions::RequestKey;

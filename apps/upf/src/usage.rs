@@ -93,22 +93,19 @@
 mod collect;
 mod engine;
 mod evaluate;
+mod measurement;
 mod peer_tunnels;
 mod report_messages;
 mod report_response;
 mod schedule;
-mod thresholds;
-mod urr_meter;
 
 pub use collect::{
     DURATION, MOST, PACKETS, VOLUME, collect_all, collect_for_response, forget_notified, take,
 };
 pub use engine::{ReportContext, SessionBackend, Usage, UsageStatistics};
+pub use measurement::{Meter, STOP_OF_TRAFFIC_S, StateSlots, begin, next, settle, update};
 pub use report_messages::write_usage;
 pub use report_response::Outcome;
-pub use thresholds::{STOP_OF_TRAFFIC_S, next, settle};
-pub use thresholds::{begin, update};
-pub use urr_meter::{Meter, StateSlots};
 
 #[cfg(test)]
 mod tests;

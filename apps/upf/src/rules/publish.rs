@@ -12,8 +12,7 @@
 //! counters, since they never decrease.
 
 mod framed_networks;
-mod index_allocator;
-mod slot_assignment;
+mod slot_allocator;
 mod table_recovery;
 #[cfg(test)]
 mod tests;
@@ -21,7 +20,7 @@ mod tests;
 use fastlane::table::{EntryId, TableError};
 
 use self::framed_networks::{FramedNetworks, NetworkError};
-use self::index_allocator::IndexAllocator;
+use self::slot_allocator::IndexAllocator;
 use super::tables::Tables;
 use crate::rules::compile::{
     CompileError, Compiled, Context, FramedRoute, LookupKeys, compile, keys,

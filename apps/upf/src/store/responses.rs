@@ -11,8 +11,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use zerocopy::FromZeros;
 
 use super::StoreError;
-use super::part_chains::PartChains;
-use super::record::{ANSWER, Array, Cells, ResponseRecord};
+use super::record::{ANSWER, Array, Cells, PartChains, ResponseRecord};
 use crate::transactions::RequestKey;
 
 /// Session of a response that belongs to none.

@@ -1,7 +1,7 @@
 //! Creation of usage reports from due triggers.
 
-use super::thresholds::settle;
-use super::urr_meter::{Meter, StateSlots, between};
+use super::measurement::settle;
+use super::measurement::{Meter, StateSlots, between};
 use crate::session::{ReportingTriggers, Session, Urr, UsageReport, UsageReportTrigger};
 use crate::time::{Now, SECOND};
 

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use super::measurement::StateSlots;
 use super::peer_tunnels::{Remotes, tunnels};
 use super::report_messages::error_request;
 use super::schedule::{Parked, Timers};
-use super::urr_meter::StateSlots;
 use crate::rules::layout::message::{PathMessage, SessionEvent};
 use crate::session::{DownlinkData, Session, SessionIndex};
 use crate::time::Now;

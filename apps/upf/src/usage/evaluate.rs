@@ -2,10 +2,10 @@
 
 use super::collect::collect_all;
 use super::engine::{AGAIN, DELAYED, MOST_REQUESTS, ReportContext, SessionBackend, Usage};
+use super::measurement::next;
+use super::measurement::settle;
+use super::measurement::{Meter, later};
 use super::report_messages::report_request;
-use super::thresholds::next;
-use super::thresholds::settle;
-use super::urr_meter::{Meter, later};
 use crate::rules::layout::counter_slots::event;
 use crate::rules::layout::message::SessionEvent;
 use crate::session::{

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane::table::{Prefix, TableError};
 
-use super::index_allocator::IndexAllocator;
+use super::slot_allocator::IndexAllocator;
 use super::step;
 use crate::rules::compile::FramedRoute;
 use crate::rules::layout::key::{FRAMED_ANY, FRAMED_INSTANCES, Framed};

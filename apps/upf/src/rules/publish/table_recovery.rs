@@ -1,6 +1,6 @@
 //! Recovery: repairs the tables after another process has ended.
 
-use super::slot_assignment::extra_slots;
+use super::slot_allocator::extra_slots;
 use super::{PublishError, Published, step};
 use crate::rules::compile::{FramedRoute, LookupKeys, keys};
 use crate::rules::layout::key::{TunnelKey, UeKey};

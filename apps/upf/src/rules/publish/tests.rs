@@ -318,9 +318,9 @@ fn lines_that_records_name_are_not_given_out_after_a_restart() {
     for place in 4..16 {
         let mut other = with(&session(place, 3, 0), 2, 2);
         if next.assign(None, &mut other).is_ok() {
-            let lines = slot_assignment::extra_slots(&other);
+            let lines = slot_allocator::extra_slots(&other);
             assert!(
-                lines.iter().all(|line| !slot_assignment::extra_slots(&one).contains(line)),
+                lines.iter().all(|line| !slot_allocator::extra_slots(&one).contains(line)),
                 "{lines:?}"
             );
         }
