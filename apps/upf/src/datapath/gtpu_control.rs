@@ -15,8 +15,8 @@ use super::routes::Routes;
 use super::slow_path::SlowPath;
 use crate::config::Gtp;
 use crate::rules::layout::drop_reason::DropReason;
-use crate::rules::layout::session_rules::Direction;
 use crate::rules::layout::key::TeidLayout;
+use crate::rules::layout::session_rules::Direction;
 
 /// Replies to GTP-U messages and their rates.
 pub(crate) struct GtpuControl {

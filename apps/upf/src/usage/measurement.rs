@@ -1,5 +1,5 @@
-//! Measurement of a URR: its meter, the triggers that become due (thresholds, quotas, periods, start
-//! and stop of traffic), its start and its update by the control plane.
+//! Measurement of a URR: its meter, the triggers that become due (thresholds, quotas, periods,
+//! start and stop of traffic), its start, and its update by the control plane.
 
 use crate::rules::layout::counter_slots::{
     DOWNLINK_OCTETS, DOWNLINK_PACKETS, EVENTS, LAST, UPLINK_OCTETS, UPLINK_PACKETS, WORDS, event,
