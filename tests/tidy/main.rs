@@ -1,7 +1,6 @@
 //! The rules of the source that a machine can enforce: import directions, where `unsafe` may be,
 //! language, layout and documents. ARCHITECTURE.md has the rules that they come from.
 
-mod debts;
 mod documents;
 mod language;
 mod layout;
