@@ -70,45 +70,45 @@ impl<R: Routes> Forwarder<R> {
         &mut self,
         ue_packets: &[UePacket],
         found: &PacketRules<'_>,
-        routed: &mut RouteBatch<A>,
+        batch: &mut RouteBatch<A>,
         packets: &mut [Packet],
         burst: BurstContext<'_>,
     ) {
-        let first = routed.packets[0].instance;
+        let first = batch.packets[0].instance;
         let mut is_fixed = true;
         if let RouteSource::Table(table) = self.ports.route_source(first, |role| role == Role::N6) {
             is_fixed = false;
-            let count = routed.count;
-            let (to, flows) = (&routed.to[..count], &routed.flows[..count]);
-            let answers = &mut routed.answers[..count];
+            let count = batch.count;
+            let (to, flows) = (&batch.to[..count], &batch.flows[..count]);
+            let answers = &mut batch.answers[..count];
             self.routes.next_hops(burst.turn, table, to, flows, answers);
         }
-        for at in 0..routed.count {
-            let plain = &routed.packets[at];
-            let number = usize::from(plain.ue_packet);
+        for at in 0..batch.count {
+            let routed = &batch.packets[at];
+            let number = usize::from(routed.ue_packet);
             let Some(ue_packet) = ue_packets.get(number) else { continue };
             let Some(rules) = found.get(number).copied().flatten() else { continue };
             let Some(packet) = packets.get_mut(usize::from(ue_packet.position)) else { continue };
             let octets = packet.len() as u64;
-            let to = routed.to[at];
+            let to = batch.to[at];
             let other;
-            let mut answer = &routed.answers[at];
-            if plain.instance != first || is_fixed {
-                other = self.route_one(plain, to, routed.flows[at], burst);
+            let mut answer = &batch.answers[at];
+            if routed.instance != first || is_fixed {
+                other = self.route_one(routed, to, batch.flows[at], burst);
                 answer = &other;
             }
             let outcome = match answer {
                 RouteLookup::Forward(hop) => {
-                    let RoutedPacket { session, charge, .. } = *plain;
+                    let RoutedPacket { session, charge, .. } = *routed;
                     let direction = Direction::Uplink;
                     let classified =
                         ClassifiedPacket { ue_packet, session, rules, direction, charge };
-                    self.send_to_next_hop::<A>(&classified, plain, hop, packet, burst)
+                    self.send_to_next_hop::<A>(&classified, routed, hop, packet, burst)
                 }
                 RouteLookup::Fallback(FallbackReason::NoNeighbour) => {
-                    self.send_by_linux(ue_packet, plain, to, packet, burst)
+                    self.send_by_linux(ue_packet, routed, to, packet, burst)
                 }
-                RouteLookup::Fallback(reason) => self.unrouted(plain, to, *reason, burst),
+                RouteLookup::Fallback(reason) => self.unrouted(routed, to, *reason, burst),
             };
             self.counters.label(burst.tables, packet, outcome, octets);
         }
@@ -120,14 +120,14 @@ impl<R: Routes> Forwarder<R> {
     #[inline(never)]
     fn route_one<A: NetworkAddress>(
         &self,
-        plain: &RoutedPacket,
+        routed: &RoutedPacket,
         to: A,
         flow: u32,
         burst: BurstContext<'_>,
     ) -> RouteLookup {
-        let route_source = self.ports.route_source(plain.instance, |role| role == Role::N6);
+        let route_source = self.ports.route_source(routed.instance, |role| role == Role::N6);
         let is_ue = |instance| burst.tables.owner(burst.turn, instance, to.into()).is_some();
-        let instance = plain.instance.or(self.only_instance);
+        let instance = routed.instance.or(self.only_instance);
         match route_source {
             RouteSource::Fixed(_) if instance.is_some_and(is_ue) => {
                 RouteLookup::Fallback(FallbackReason::Blackhole)
@@ -141,23 +141,23 @@ impl<R: Routes> Forwarder<R> {
     fn send_to_next_hop<A: NetworkAddress>(
         &mut self,
         classified: &ClassifiedPacket<'_>,
-        plain: &RoutedPacket,
+        routed: &RoutedPacket,
         hop: &NextHop,
         packet: &mut Packet,
         burst: BurstContext<'_>,
     ) -> Outcome {
         // Any other interface leads to networks that UEs must not reach.
-        if self.ports.exit(hop.port, plain.instance, |role| role == Role::N6).is_none() {
+        if self.ports.exit(hop.port, routed.instance, |role| role == Role::N6).is_none() {
             return Outcome::Drop(DropReason::NoRoute);
         }
         let ClassifiedPacket { ue_packet, session, rules, charge, .. } = *classified;
-        if plain.length > hop.mtu {
+        if routed.length > hop.mtu {
             return match may_fragment(ue_packet, packet) {
                 None => Outcome::Drop(DropReason::TooLong),
                 Some(true) => {
                     let room = hop.mtu.max(Ipv4::LENGTH as u32 + 8);
                     let out = Egress::NextHop(*hop);
-                    self.defer_fragmentation(plain.ue_packet, plain.due(), out, room)
+                    self.defer_fragmentation(routed.ue_packet, routed.due(), out, room)
                 }
                 Some(false) => {
                     let error = IcmpError::TooLong(hop.mtu);
@@ -172,10 +172,10 @@ impl<R: Routes> Forwarder<R> {
         if ue_packet.tunnel.is_some() {
             ip_header::decrement_ttl(inner);
         }
-        if plain.mask != 0 {
-            ip_header::mark(inner, plain.marking, plain.mask);
+        if routed.mask != 0 {
+            ip_header::mark(inner, routed.marking, routed.mask);
         }
-        let (at, length) = (usize::from(ue_packet.at), plain.length as usize);
+        let (at, length) = (usize::from(ue_packet.at), routed.length as usize);
         match ip_header::send(packet, at, length, A::IPV6, hop) {
             true => Outcome::Forward(hop.port, DropReason::ForwardedUplink),
             false => Outcome::Drop(DropReason::NoFrame),
@@ -186,15 +186,15 @@ impl<R: Routes> Forwarder<R> {
     #[cold]
     fn unrouted<A: NetworkAddress>(
         &mut self,
-        plain: &RoutedPacket,
+        routed: &RoutedPacket,
         to: A,
         reason: FallbackReason,
         burst: BurstContext<'_>,
     ) -> Outcome {
-        if let Some(instance) = plain.instance.or(self.only_instance)
+        if let Some(instance) = routed.instance.or(self.only_instance)
             && burst.tables.owner(burst.turn, instance, to.into()).is_some()
         {
-            let (ue_packet, due) = (plain.ue_packet, plain.due());
+            let (ue_packet, due) = (routed.ue_packet, routed.due());
             self.queue.push(Deferred::ToUe { ue_packet, instance, due });
             return Outcome::Deferred;
         }
@@ -207,7 +207,7 @@ impl<R: Routes> Forwarder<R> {
     fn send_by_linux<A: NetworkAddress>(
         &mut self,
         ue_packet: &UePacket,
-        plain: &RoutedPacket,
+        routed: &RoutedPacket,
         to: A,
         packet: &mut Packet,
         burst: BurstContext<'_>,
@@ -217,11 +217,11 @@ impl<R: Routes> Forwarder<R> {
             self.queue.push(Deferred::Resolve(to.into()));
             return Outcome::Drop(DropReason::NoNeighbour);
         };
-        if let Err(outcome) = self.charge_later(ue_packet, plain.due(), packet, burst) {
+        if let Err(outcome) = self.charge_later(ue_packet, routed.due(), packet, burst) {
             return outcome;
         }
         let addresses = [ingress.mac, [2, 0, 0, 0, 0, 0]];
-        let (at, length) = (usize::from(ue_packet.at), plain.length as usize);
+        let (at, length) = (usize::from(ue_packet.at), routed.length as usize);
         match ip_header::send_between(packet, at, length, A::IPV6, addresses) {
             true => Outcome::ForwardByLinux,
             false => Outcome::Drop(DropReason::NoNeighbour),

@@ -54,7 +54,7 @@ impl Endpoints {
     }
 }
 
-/// Optional part of the GTP-U header with a PDU session container, or nothing.
+/// Optional part of the GTP-U header with a PDU session container, or neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Container {
     /// Octets 0 to 7, the first one in the most significant bits: built in a register and stored at
@@ -105,8 +105,8 @@ impl Container {
     /// Writes the container so that it ends at octet `end`.
     #[inline(always)]
     fn write(&self, bytes: &mut [u8], end: usize) {
-        let Some(place) = bytes.get_mut(end - usize::from(self.length)..end) else { return };
-        if let Some((first, rest)) = place.split_first_chunk_mut() {
+        let Some(to) = bytes.get_mut(end - usize::from(self.length)..end) else { return };
+        if let Some((first, rest)) = to.split_first_chunk_mut() {
             *first = self.first.to_be_bytes();
             if let Some(rest) = rest.first_chunk_mut() {
                 *rest = self.rest.to_be_bytes();
@@ -270,26 +270,26 @@ fn write(bytes: &mut [u8], route: &TunnelRoute, tos: u8, gtpu: GtpU, carried: us
     let Endpoints::V4(..) = route.endpoints else {
         return write6(bytes, route, tos, gtpu, datagram);
     };
-    let Some(place) = header_mut::<Headers<Ipv4>>(bytes, 0) else { return false };
+    let Some(headers) = header_mut::<Headers<Ipv4>>(bytes, 0) else { return false };
     // The template first, then the fields that differ.
-    *place = route.four;
+    *headers = route.four;
     let length = (Ipv4::LENGTH + datagram) as u16;
-    place.ip.type_of_service = tos;
-    place.ip.total_length.set(length);
+    headers.ip.type_of_service = tos;
+    headers.ip.total_length.set(length);
     let sum = route.sum.add_u16(length).add_u16(tos.into());
-    place.ip.header_checksum.set(sum.checksum());
-    place.udp.length.set(datagram as u16);
-    place.gtpu = gtpu;
+    headers.ip.header_checksum.set(sum.checksum());
+    headers.udp.length.set(datagram as u16);
+    headers.gtpu = gtpu;
     true
 }
 
 #[inline(never)]
 fn write6(bytes: &mut [u8], route: &TunnelRoute, tos: u8, gtpu: GtpU, datagram: usize) -> bool {
     let Endpoints::V6(local, remote) = route.endpoints else { return false };
-    let Some(place) = header_mut::<Headers<Ipv6>>(bytes, 0) else { return false };
+    let Some(headers) = header_mut::<Headers<Ipv6>>(bytes, 0) else { return false };
     let ip = ipv6(local, remote, tos, datagram, IpProtocol::UDP);
     let udp = Udp { length: U16::new(datagram as u16), ..UDP };
-    *place = Headers { ethernet: ethernet(&route.hop, EtherType::IPV6), ip, udp, gtpu };
+    *headers = Headers { ethernet: ethernet(&route.hop, EtherType::IPV6), ip, udp, gtpu };
     fill_udp6(bytes, local, remote);
     true
 }

@@ -30,13 +30,13 @@ struct FirstFragment {
 /// First fragments of a lane, direct mapped: a newer fragment replaces the entry.
 #[derive(Clone, Debug)]
 pub(crate) struct FragmentTable {
-    seen: Vec<FirstFragment>,
+    entries: Vec<FirstFragment>,
 }
 
 impl FragmentTable {
     /// Creates an empty table.
     pub(crate) fn new() -> Self {
-        let nothing = FirstFragment {
+        let empty = FirstFragment {
             source: 0,
             destination: 0,
             session: 0,
@@ -47,17 +47,17 @@ impl FragmentTable {
             spi: None,
             until: 0,
         };
-        Self { seen: vec![nothing; ENTRIES] }
+        Self { entries: vec![empty; ENTRIES] }
     }
 
     /// Stores the fields of a first fragment, or fills in those of a later one; false if they are
     /// unknown.
     #[cold]
     pub(crate) fn complete(&mut self, session: u32, inner: &mut InnerPacket, now: u64) -> bool {
-        let place = place(session, inner);
-        let Some(seen) = self.seen.get_mut(place) else { return false };
+        let index = index_of(session, inner);
+        let Some(entry) = self.entries.get_mut(index) else { return false };
         if inner.fragment == Fragment::First {
-            *seen = FirstFragment {
+            *entry = FirstFragment {
                 source: inner.source,
                 destination: inner.destination,
                 session,
@@ -70,23 +70,23 @@ impl FragmentTable {
             };
             return true;
         }
-        let is_it = seen.until > now
-            && seen.session == session
-            && seen.identification == inner.identification
-            && seen.is_v6 == inner.is_v6
+        let is_it = entry.until > now
+            && entry.session == session
+            && entry.identification == inner.identification
+            && entry.is_v6 == inner.is_v6
             // In IPv6 a later fragment may name another protocol; the first one's counts.
-            && (seen.protocol == inner.protocol || inner.is_v6)
-            && seen.source == inner.source
-            && seen.destination == inner.destination;
+            && (entry.protocol == inner.protocol || inner.is_v6)
+            && entry.source == inner.source
+            && entry.destination == inner.destination;
         if is_it {
-            (inner.ports, inner.spi, inner.protocol) = (seen.ports, seen.spi, seen.protocol);
+            (inner.ports, inner.spi, inner.protocol) = (entry.ports, entry.spi, entry.protocol);
             inner.is_complete = true;
         }
         is_it
     }
 }
 
-fn place(session: u32, inner: &InnerPacket) -> usize {
+fn index_of(session: u32, inner: &InnerPacket) -> usize {
     let both = inner.source ^ inner.destination.rotate_left(64 + 16);
     let mixed = (u64::from(session) << 32 | u64::from(inner.identification))
         ^ (both as u64).rotate_left(17)

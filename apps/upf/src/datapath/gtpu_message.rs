@@ -46,9 +46,9 @@ impl GtpuMessage {
     /// Appends bytes. Their length is constant, so the compiler knows every offset.
     #[inline(always)]
     fn push<const N: usize>(&mut self, bytes: [u8; N]) {
-        let place = self.bytes.get_mut(self.length..).and_then(|rest| rest.first_chunk_mut());
-        if let Some(place) = place {
-            *place = bytes;
+        let end = self.bytes.get_mut(self.length..).and_then(|rest| rest.first_chunk_mut());
+        if let Some(end) = end {
+            *end = bytes;
             self.length += N;
         }
     }
@@ -143,29 +143,29 @@ pub(crate) fn write(
         Endpoints::V4(..) => (EtherType::IPV4, 0),
         Endpoints::V6(..) => (EtherType::IPV6, 0),
     };
-    if let Some(place) = header_mut::<Ethernet>(bytes, 0) {
-        *place = ethernet(hop, ethertype);
+    if let Some(header) = header_mut::<Ethernet>(bytes, 0) {
+        *header = ethernet(hop, ethertype);
     }
-    if let Some(place) = header_mut::<Udp>(bytes, at) {
-        *place = Udp {
+    if let Some(header) = header_mut::<Udp>(bytes, at) {
+        *header = Udp {
             source_port: U16::new(GtpU::PORT),
             destination_port: U16::new(port),
             length: U16::new(datagram as u16),
             checksum: U16::new(0),
         };
     }
-    if let Some(place) = bytes.get_mut(at + Udp::LENGTH..) {
-        place.copy_from_slice(message.bytes());
+    if let Some(payload) = bytes.get_mut(at + Udp::LENGTH..) {
+        payload.copy_from_slice(message.bytes());
     }
     match endpoints {
         Endpoints::V4(local, remote) => {
-            if let Some(place) = header_mut::<Ipv4>(bytes, Ethernet::LENGTH) {
-                *place = ipv4(local, remote, tos, datagram, IpProtocol::UDP);
+            if let Some(header) = header_mut::<Ipv4>(bytes, Ethernet::LENGTH) {
+                *header = ipv4(local, remote, tos, datagram, IpProtocol::UDP);
             }
         }
         Endpoints::V6(local, remote) => {
-            if let Some(place) = header_mut::<Ipv6>(bytes, Ethernet::LENGTH) {
-                *place = ipv6(local, remote, tos, datagram, IpProtocol::UDP);
+            if let Some(header) = header_mut::<Ipv6>(bytes, Ethernet::LENGTH) {
+                *header = ipv6(local, remote, tos, datagram, IpProtocol::UDP);
             }
             fill_udp6(bytes, local, remote);
         }

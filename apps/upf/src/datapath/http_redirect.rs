@@ -36,7 +36,7 @@ use crate::rules::layout::session_rules::Direction;
 /// Maximum rate of HTTP redirect responses, per second.
 const MAX_REDIRECTS: u32 = 10_000;
 /// Port of HTTP requests (RFC 9110 clause 4.2.1).
-const WEB: u16 = 80;
+const HTTP_PORT: u16 = 80;
 /// Maximum length of a reply: the IPv6 minimum MTU.
 const MAX_LENGTH: usize = 1280;
 /// Maximum segment size that is announced: it fits a tunnel over Ethernet.
@@ -50,9 +50,9 @@ const MAXIMUM_SEGMENT_SIZE: [u8; 2] = [2, 4];
 const ZEROS: u32 = 11;
 
 /// Returns true if a packet is an unfragmented TCP segment to port 80.
-fn is_web(inner: &InnerPacket) -> bool {
+fn is_http(inner: &InnerPacket) -> bool {
     let is_whole = inner.fragment == Fragment::None;
-    is_whole && inner.protocol == IpProtocol::TCP && inner.ports[1] == WEB
+    is_whole && inner.protocol == IpProtocol::TCP && inner.ports[1] == HTTP_PORT
 }
 
 /// Responder to redirected HTTP clients.
@@ -76,7 +76,7 @@ impl HttpRedirector {
         queue: &mut DeferredQueue,
         burst: BurstContext<'_>,
     ) -> Outcome {
-        if direction == Direction::Downlink || !is_web(inner) {
+        if direction == Direction::Downlink || !is_http(inner) {
             return Outcome::Drop(DropReason::Redirected);
         }
         if !self.limiter.has(burst.now) {
@@ -291,7 +291,7 @@ mod tests {
         }
         *header_mut::<Tcp>(&mut bytes, begin).unwrap() = Tcp {
             source_port: U16::new(40_000),
-            destination_port: U16::new(WEB),
+            destination_port: U16::new(HTTP_PORT),
             sequence_number: U32::new(CLIENT.wrapping_add(after)),
             acknowledgment_number: U32::new(acknowledged),
             data_offset_control: U16::new(5 << 12 | u16::from(control)),
@@ -304,7 +304,7 @@ mod tests {
     /// Returns the reply to a segment: control bits, sequence and acknowledgement number, data.
     fn answered(bytes: &[u8], target: Redirect<'_>) -> Option<(u8, u32, u32, Vec<u8>)> {
         let inner = inner_packet::read(bytes).unwrap();
-        assert!(is_web(&inner));
+        assert!(is_http(&inner));
         let mut to = [0; MAX_LENGTH];
         let length = write(&mut to, &inner, bytes, target)?;
         let answer = &to[..length];

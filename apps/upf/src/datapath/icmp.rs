@@ -80,18 +80,18 @@ pub(crate) fn may_send(inner: &InnerPacket, bytes: &[u8], icmp_error: IcmpError)
     }
 }
 
-/// Writes the error about a packet, from the address `own`; returns its length, or `None` if the
+/// Writes the error about a packet, from the address `source`; returns its length, or `None` if the
 /// address is of the other family or the buffer is too short.
 fn write(
     to: &mut [u8],
     icmp_error: IcmpError,
-    own: IpAddr,
+    source: IpAddr,
     inner: &InnerPacket,
     bytes: &[u8],
 ) -> Option<usize> {
-    match own {
-        IpAddr::V4(own) if !inner.is_v6 => four(to, icmp_error, own, inner, bytes),
-        IpAddr::V6(own) if inner.is_v6 => six(to, icmp_error, own, inner, bytes),
+    match source {
+        IpAddr::V4(source) if !inner.is_v6 => four(to, icmp_error, source, inner, bytes),
+        IpAddr::V6(source) if inner.is_v6 => six(to, icmp_error, source, inner, bytes),
         _ => None,
     }
 }
@@ -99,15 +99,15 @@ fn write(
 fn four(
     to: &mut [u8],
     icmp_error: IcmpError,
-    own: Ipv4Addr,
+    source: Ipv4Addr,
     inner: &InnerPacket,
     bytes: &[u8],
 ) -> Option<usize> {
     let quoted = bytes.get(..bytes.len().min(MAX_QUOTED4))?;
     let carried = Icmp::LENGTH + quoted.len();
     let to = to.get_mut(..Ipv4::LENGTH + carried)?;
-    let source = Ipv4Addr::from_bits((inner.source >> 96) as u32);
-    *header_mut::<Ipv4>(to, 0)? = ipv4(own, source, 0xc0, carried, IpProtocol::ICMP);
+    let destination = Ipv4Addr::from_bits((inner.source >> 96) as u32);
+    *header_mut::<Ipv4>(to, 0)? = ipv4(source, destination, 0xc0, carried, IpProtocol::ICMP);
     let (message_type, code, rest) = match icmp_error {
         IcmpError::TimeExceeded => (Icmp::TIME_EXCEEDED, 0, 0),
         IcmpError::TooLong(mtu) => {
@@ -126,15 +126,15 @@ fn four(
 fn six(
     to: &mut [u8],
     icmp_error: IcmpError,
-    own: Ipv6Addr,
+    source: Ipv6Addr,
     inner: &InnerPacket,
     bytes: &[u8],
 ) -> Option<usize> {
     let quoted = bytes.get(..bytes.len().min(MAX_QUOTED6))?;
     let carried = Icmp::LENGTH + quoted.len();
     let to = to.get_mut(..Ipv6::LENGTH + carried)?;
-    let source = Ipv6Addr::from_bits(inner.source);
-    *header_mut::<Ipv6>(to, 0)? = ipv6(own, source, 0, carried, IpProtocol::ICMPV6);
+    let destination = Ipv6Addr::from_bits(inner.source);
+    *header_mut::<Ipv6>(to, 0)? = ipv6(source, destination, 0, carried, IpProtocol::ICMPV6);
     let (message_type, rest) = match icmp_error {
         IcmpError::TimeExceeded => (Icmpv6::TIME_EXCEEDED, 0),
         IcmpError::TooLong(mtu) => (Icmpv6::PACKET_TOO_BIG, mtu),
@@ -143,7 +143,12 @@ fn six(
     let (checksum, rest) = (U16::new(0), U32::new(rest));
     *header_mut::<Icmp>(icmp, 0)? = Icmp { message_type, code: 0, checksum, rest };
     icmp.get_mut(Icmp::LENGTH..)?.copy_from_slice(quoted);
-    let sum = Sum::pseudo_ipv6(&own.octets(), &source.octets(), IpProtocol::ICMPV6, carried as u32);
+    let sum = Sum::pseudo_ipv6(
+        &source.octets(),
+        &destination.octets(),
+        IpProtocol::ICMPV6,
+        carried as u32,
+    );
     let sum = sum.add_bytes(icmp).checksum();
     header_mut::<Icmp>(icmp, 0)?.checksum.set(sum);
     Some(to.len())

@@ -96,11 +96,11 @@ pub(crate) fn send(
         return false;
     }
     let ethertype = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
-    let Some(place) = packet.header::<Ethernet>() else { return false };
+    let Some(ethernet) = packet.header::<Ethernet>() else { return false };
     // Field by field, since a whole header would be read back before it is stored.
-    place.destination.0 = hop.destination;
-    place.source.0 = hop.source;
-    place.ethertype.set(ethertype);
+    ethernet.destination.0 = hop.destination;
+    ethernet.source.0 = hop.source;
+    ethernet.ethertype.set(ethertype);
     true
 }
 
@@ -116,9 +116,9 @@ pub(crate) fn send_between(
         return false;
     }
     let ethertype = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
-    let Some(place) = packet.header::<Ethernet>() else { return false };
-    place.destination.0 = destination;
-    place.source.0 = source;
-    place.ethertype = U16::new(ethertype);
+    let Some(ethernet) = packet.header::<Ethernet>() else { return false };
+    ethernet.destination.0 = destination;
+    ethernet.source.0 = source;
+    ethernet.ethertype = U16::new(ethertype);
     true
 }

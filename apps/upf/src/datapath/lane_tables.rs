@@ -21,7 +21,7 @@ use crate::session::{InstanceId, SessionIndex};
 pub const DROP_REASON_WORDS: usize = 2;
 /// Words of the entry [`HOLDING`].
 const HELD_NOW: usize = 0;
-const LOST_THEN: usize = 1;
+const LOST: usize = 1;
 
 /// Tables of a lane.
 #[derive(Clone, Debug)]
@@ -90,10 +90,10 @@ impl LaneTables {
         let (holding, lost) = (self.drop_reasons.at(holding), self.drop_reasons.at(lost));
         let held = holding.get(HELD_NOW);
         if held > 0 {
-            holding.set(LOST_THEN, lost.get(0) + held);
+            holding.set(LOST, lost.get(0) + held);
             holding.set(HELD_NOW, 0);
         }
-        lost.set(0, holding.get(LOST_THEN));
+        lost.set(0, holding.get(LOST));
     }
 
     /// Returns access to rule blocks during a turn.

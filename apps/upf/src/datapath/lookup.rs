@@ -114,8 +114,8 @@ pub(crate) struct Batch {
     pub(crate) count: usize,
     pub(crate) ue_packets: [UePacket; BATCH],
     /// Packets without a tunnel: number, indices in the batch, lookup keys.
-    plain: usize,
-    plain_packets: [u8; BATCH],
+    ip_count: usize,
+    ip_packets: [u8; BATCH],
     keys: [UeKey; BATCH],
     /// Packets that leave without a tunnel.
     pub(crate) routed: RouteBatches,
@@ -144,8 +144,8 @@ impl Batch {
         Self {
             count: 0,
             ue_packets: [EMPTY; BATCH],
-            plain: 0,
-            plain_packets: [0; BATCH],
+            ip_count: 0,
+            ip_packets: [0; BATCH],
             keys: [UeKey::v4(0, Ipv4Addr::UNSPECIFIED); BATCH],
             routed: RouteBatches {
                 four: RouteBatch::new(Ipv4Addr::UNSPECIFIED),
@@ -157,7 +157,7 @@ impl Batch {
     /// Empties the batch.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        (self.count, self.plain) = (0, 0);
+        (self.count, self.ip_count) = (0, 0);
         (self.routed.four.count, self.routed.six.count) = (0, 0);
     }
 
@@ -187,7 +187,7 @@ impl Batch {
 
     /// Adds a packet without a tunnel; false if it has no destination.
     #[inline]
-    pub(crate) fn push_plain(
+    pub(crate) fn push_ip(
         &mut self,
         position: usize,
         frame: &[u8],
@@ -197,10 +197,10 @@ impl Batch {
     ) -> bool {
         let Some(to) = DestinationAddress::of(frame, is_v6) else { return false };
         if let (Some(key), Some(ue_packet)) =
-            (self.keys.get_mut(self.plain), self.plain_packets.get_mut(self.plain))
+            (self.keys.get_mut(self.ip_count), self.ip_packets.get_mut(self.ip_count))
         {
             (*key, *ue_packet) = (to.key(instance), self.count as u8);
-            self.plain += 1;
+            self.ip_count += 1;
         }
         self.push(UePacket {
             number: self.count as u8,
@@ -227,11 +227,11 @@ impl Batch {
     /// packets. Returns the rules found, by packet.
     #[inline]
     pub(crate) fn find<'t>(&mut self, tables: &'t LaneTables, turn: &'t Turn) -> PacketRules<'t> {
-        if self.plain > 0 {
+        if self.ip_count > 0 {
             let mut found = [None; BATCH];
-            let (keys, found) = (&self.keys[..self.plain], &mut found[..self.plain]);
+            let (keys, found) = (&self.keys[..self.ip_count], &mut found[..self.ip_count]);
             tables.users.get_many(turn, keys, found);
-            for (found, ue_packet) in found.iter().zip(&self.plain_packets) {
+            for (found, ue_packet) in found.iter().zip(&self.ip_packets) {
                 let session = found.map(|found| found.value.session());
                 if let Some(session) = session {
                     tables.rules.prefetch_index(session.0 as usize);

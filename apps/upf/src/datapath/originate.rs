@@ -1,4 +1,4 @@
-//! Packets that this UPF originates: their way out, and copies of UE packets.
+//! Packets that this UPF originates: their egress, and copies of UE packets.
 
 use fastlane::mirror::RouteLookup;
 

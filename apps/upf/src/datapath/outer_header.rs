@@ -72,10 +72,10 @@ impl GtpuPacket {
 
 /// Parses a frame that arrived on a port.
 #[inline(never)]
-pub(crate) fn read(frame: &[u8], side: &PortRole, port_mac: Option<[u8; 6]>) -> FrameKind {
+pub(crate) fn read(frame: &[u8], role: &PortRole, port_mac: Option<[u8; 6]>) -> FrameKind {
     match kind(frame, port_mac) {
-        EtherType::IPV4 => four(frame, side, gtpu),
-        EtherType::IPV6 => six(frame, side),
+        EtherType::IPV4 => four(frame, role, gtpu),
+        EtherType::IPV6 => six(frame, role),
         _ => FrameKind::Linux,
     }
 }
@@ -86,13 +86,13 @@ pub(crate) fn read(frame: &[u8], side: &PortRole, port_mac: Option<[u8; 6]>) -> 
 #[inline(always)]
 pub(crate) fn parse_usual(
     frame: &[u8],
-    side: &PortRole,
+    role: &PortRole,
     port_mac: Option<[u8; 6]>,
 ) -> Option<FrameKind> {
     if kind(frame, port_mac) != EtherType::IPV4 {
         return None;
     }
-    match four(frame, side, gtpu_usual) {
+    match four(frame, role, gtpu_usual) {
         usual @ (FrameKind::Data(_) | FrameKind::Control(_) | FrameKind::Ip { .. }) => Some(usual),
         _ => None,
     }
@@ -109,15 +109,16 @@ fn kind(frame: &[u8], port_mac: Option<[u8; 6]>) -> u16 {
 #[inline(always)]
 fn four(
     frame: &[u8],
-    side: &PortRole,
+    role: &PortRole,
     gtpu: impl Fn(&[u8], &Udp, UdpSpan, OuterInfo) -> FrameKind,
 ) -> FrameKind {
     let Some(ip) = header::<Ipv4>(frame, Ethernet::LENGTH) else { return FrameKind::Linux };
-    let plain = if side.is_plain() { FrameKind::Ip { is_v6: false } } else { FrameKind::Linux };
+    let without_tunnel =
+        if role.takes_ip() { FrameKind::Ip { is_v6: false } } else { FrameKind::Linux };
     if ip.protocol != IpProtocol::UDP {
-        return plain;
+        return without_tunnel;
     }
-    let Some(found) = side.own4(Ipv4Addr::from(ip.destination)) else { return plain };
+    let Some(found) = role.own4(Ipv4Addr::from(ip.destination)) else { return without_tunnel };
     let behind = Ethernet::LENGTH + ip.header_length();
     let Some(udp) = header::<Udp>(frame, behind) else { return FrameKind::Linux };
     if ip.fragment_offset() != 0 || udp.destination_port.get() != GtpU::PORT {
@@ -144,10 +145,11 @@ fn four(
 }
 
 #[inline(always)]
-fn six(frame: &[u8], side: &PortRole) -> FrameKind {
+fn six(frame: &[u8], role: &PortRole) -> FrameKind {
     let Some(ip) = header::<Ipv6>(frame, Ethernet::LENGTH) else { return FrameKind::Linux };
-    let plain = if side.is_plain() { FrameKind::Ip { is_v6: true } } else { FrameKind::Linux };
-    let Some(found) = side.own6(Ipv6Addr::from(ip.destination)) else { return plain };
+    let without_tunnel =
+        if role.takes_ip() { FrameKind::Ip { is_v6: true } } else { FrameKind::Linux };
+    let Some(found) = role.own6(Ipv6Addr::from(ip.destination)) else { return without_tunnel };
     let Ok(layers) = Layers::parse_network(frame, Ethernet::LENGTH as u16, EtherType::IPV6) else {
         return FrameKind::Linux; // Linux drops or answers it
     };
@@ -185,12 +187,12 @@ struct UdpSpan {
     end: usize,
 }
 
-fn gtpu(frame: &[u8], udp: &Udp, place: UdpSpan, outer: OuterInfo) -> FrameKind {
-    let Some(bytes) = payload(frame, udp, &place) else {
+fn gtpu(frame: &[u8], udp: &Udp, span: UdpSpan, outer: OuterInfo) -> FrameKind {
+    let Some(bytes) = payload(frame, udp, &span) else {
         return FrameKind::Drop(DropReason::Malformed);
     };
     match GtpMessage::parse(bytes) {
-        Ok(message) => message_at(&message, udp, &place, &outer),
+        Ok(message) => message_at(&message, udp, &span, &outer),
         Err(ParseError::Version(_)) => FrameKind::Drop(DropReason::GtpVersion),
         Err(_) => FrameKind::Drop(DropReason::Malformed),
     }
@@ -198,14 +200,14 @@ fn gtpu(frame: &[u8], udp: &Udp, place: UdpSpan, outer: OuterInfo) -> FrameKind 
 
 /// Parses the usual forms only.
 #[inline(always)]
-fn gtpu_usual(frame: &[u8], udp: &Udp, place: UdpSpan, outer: OuterInfo) -> FrameKind {
-    let Some(bytes) = payload(frame, udp, &place) else { return FrameKind::Linux };
+fn gtpu_usual(frame: &[u8], udp: &Udp, span: UdpSpan, outer: OuterInfo) -> FrameKind {
+    let Some(bytes) = payload(frame, udp, &span) else { return FrameKind::Linux };
     if let Some(message) = GtpMessage::parse_usual(bytes) {
-        return message_at(&message, udp, &place, &outer);
+        return message_at(&message, udp, &span, &outer);
     }
     match GtpMessage::parse_header(bytes) {
         Ok(message) if message.message_type != GtpMessageType::G_PDU => {
-            message_at(&message, udp, &place, &outer)
+            message_at(&message, udp, &span, &outer)
         }
         _ => FrameKind::Linux,
     }
@@ -213,18 +215,18 @@ fn gtpu_usual(frame: &[u8], udp: &Udp, place: UdpSpan, outer: OuterInfo) -> Fram
 
 /// Returns the UDP payload if it is complete.
 #[inline(always)]
-fn payload<'a>(frame: &'a [u8], udp: &Udp, place: &UdpSpan) -> Option<&'a [u8]> {
-    let end = place.udp + usize::from(udp.length.get());
-    if end > place.end {
+fn payload<'a>(frame: &'a [u8], udp: &Udp, span: &UdpSpan) -> Option<&'a [u8]> {
+    let end = span.udp + usize::from(udp.length.get());
+    if end > span.end {
         return None;
     }
-    frame.get(place.udp + Udp::LENGTH..end)
+    frame.get(span.udp + Udp::LENGTH..end)
 }
 
 #[inline(always)]
-fn message_at(message: &GtpMessage, udp: &Udp, place: &UdpSpan, outer: &OuterInfo) -> FrameKind {
+fn message_at(message: &GtpMessage, udp: &Udp, span: &UdpSpan, outer: &OuterInfo) -> FrameKind {
     // The offset fits 16 bits unless the packet is longer than any IP packet.
-    let gtp = (place.udp + Udp::LENGTH) as u16;
+    let gtp = (span.udp + Udp::LENGTH) as u16;
     let tunnel = GtpuPacket {
         teid: message.teid,
         end: u32::from(gtp) + message.end,

@@ -117,7 +117,7 @@ impl<R: Routes> Datapath<R> {
         is_v6: bool,
     ) -> bool {
         let frame = packet.bytes();
-        batch.push_plain(position, frame, is_v6, role.instance_of(frame), role.is_hairpin)
+        batch.push_ip(position, frame, is_v6, role.instance_of(frame), role.is_hairpin)
     }
 
     /// Handles GTP-U messages without user data.

@@ -24,7 +24,7 @@ pub(crate) struct PortRole {
     own4: Vec<(Ipv4Addr, Option<u8>)>,
     own6: Vec<(Ipv6Addr, Option<u8>)>,
     /// Network instance of IP packets without a tunnel; `None`: they belong to Linux.
-    plain: Option<InstanceId>,
+    ip_instance: Option<InstanceId>,
     /// True for the port between lanes; its frames carry the network instance.
     pub(crate) is_hairpin: bool,
 }
@@ -32,15 +32,15 @@ pub(crate) struct PortRole {
 impl PortRole {
     /// Returns true if IP packets without a tunnel can be for UEs.
     #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.plain.is_some()
+    pub(crate) fn takes_ip(&self) -> bool {
+        self.ip_instance.is_some()
     }
 
     /// Returns the network instance of a frame with an IP packet without a tunnel.
     #[inline]
     pub(crate) fn instance_of(&self, frame: &[u8]) -> InstanceId {
         if !self.is_hairpin {
-            return self.plain.unwrap_or_default();
+            return self.ip_instance.unwrap_or_default();
         }
         let ethernet = header::<Ethernet>(frame, 0);
         let [.., high, low] = ethernet.map_or([0; 6], |ethernet| ethernet.destination.0);
@@ -111,7 +111,7 @@ impl PortMap {
                 .map_err(|_| wrong(name, "there are more than 256 interfaces".to_owned()))?;
             if interface.role == Role::N6 {
                 let role = ports.get_mut(usize::from(id.0));
-                let before = role.and_then(|role| role.plain.replace(instance));
+                let before = role.and_then(|role| role.ip_instance.replace(instance));
                 if before.is_some_and(|before| before != instance) {
                     let what = format!(
                         "its port `{}` is N6 of another network instance, too; give each a port",
@@ -156,7 +156,7 @@ impl PortMap {
     pub(crate) fn set_hairpin(&mut self, port: PortId) {
         self.hairpin = Some(port);
         if let Some(role) = self.ports.get_mut(usize::from(port.0)) {
-            (role.is_hairpin, role.plain) = (true, Some(0));
+            (role.is_hairpin, role.ip_instance) = (true, Some(0));
         }
     }
 

@@ -30,13 +30,13 @@ enum ControlMessage {
     Unknown,
 }
 
-/// The slow path as the lane sees it.
+/// Messages with the slow path, at a limited rate.
 pub(crate) struct SlowPath {
     reports: RateLimiter,
 }
 
 impl SlowPath {
-    /// Creates the lane's end of the messages.
+    /// Creates the messages of a lane.
     pub(crate) fn new() -> Self {
         Self { reports: RateLimiter::new(MAX_REPORTS) }
     }

@@ -97,11 +97,11 @@ pub(super) fn decide<'t, B: Blocks<'t>>(
     let mut direction =
         if fields.tunnel.is_some() { Direction::Uplink } else { Direction::Downlink };
     for (number, block) in classifier.chain() {
-        let users = AddressMatches::of(block, fields);
+        let addresses = AddressMatches::of(block, fields);
         let all = (0_u16..).zip(block.rules());
         for (index, rule) in all.filter(|(_, rule)| is_by(rule, fields)) {
             direction = direction_of_rule(rule);
-            match users.matches_rule(block, rule, fields) {
+            match addresses.matches_rule(block, rule, fields) {
                 RuleMatch::Yes => {
                     let applied = classifier.application(block, rule, direction, fields.family);
                     let mut decision = applied.decide(fields.length);
@@ -124,9 +124,9 @@ pub(super) fn own_path<'t, B: Blocks<'t>>(
     fields: &PacketFields,
 ) -> Option<Path<'t>> {
     for (_, block) in classifier.chain() {
-        let users = AddressMatches::of(block, fields);
+        let addresses = AddressMatches::of(block, fields);
         for rule in block.rules().iter().filter(|rule| is_by(rule, fields)) {
-            match users.matches_rule(block, rule, fields) {
+            match addresses.matches_rule(block, rule, fields) {
                 RuleMatch::Yes => {
                     let path = block.paths().get(usize::from(rule.path))?;
                     let is_redirected = path.forwarding.what & forwarding::REDIRECT != 0;
@@ -231,13 +231,13 @@ struct AddressMatches {
 
 impl AddressMatches {
     fn of(block: &Block, fields: &PacketFields) -> Self {
-        let mut users = Self { source: 0, destination: 0 };
+        let mut matches = Self { source: 0, destination: 0 };
         for (bit, address) in block.addresses().iter().take(64).enumerate() {
             let family = fields.family;
-            users.source |= u64::from(address.holds(family, fields.source)) << bit;
-            users.destination |= u64::from(address.holds(family, fields.destination)) << bit;
+            matches.source |= u64::from(address.holds(family, fields.source)) << bit;
+            matches.destination |= u64::from(address.holds(family, fields.destination)) << bit;
         }
-        users
+        matches
     }
 
     fn matches_rule(&self, block: &Block, rule: &Rule, fields: &PacketFields) -> RuleMatch {

@@ -29,7 +29,7 @@ const RARE: u32 = flag::DROP
 /// A packet with the rules of its direction.
 struct SimpleCase<'t, 'a> {
     rules: &'t Rules,
-    side: &'t DirectionRules,
+    direction_rules: &'t DirectionRules,
     peer6: &'t [u8; 16],
     check_above: u64,
     direction: Direction,
@@ -47,29 +47,32 @@ pub(super) fn decide_simple<'t>(
     fields: &PacketFields,
 ) -> Option<ForwardDecision<'t>> {
     let direction = direction(rules, fields)?;
-    let (side, _, peer6) = rules_of(rules, direction);
-    if side.flags & RARE != 0 || is_refused(rules, side, direction, fields).is_some() {
+    let (direction_rules, _, peer6) = rules_of(rules, direction);
+    if direction_rules.flags & RARE != 0
+        || is_refused(rules, direction_rules, direction, fields).is_some()
+    {
         return None;
     }
-    let path = Path { forwarding: &side.forwarding, peer6, redirect: None };
-    let charge = Charge::new(side.version, fields.length, direction);
+    let path = Path { forwarding: &direction_rules.forwarding, peer6, redirect: None };
+    let charge = Charge::new(direction_rules.version, fields.length, direction);
     Some(ForwardDecision { path, direction, charge })
 }
 
 pub(super) fn own_path<'t>(rules: &'t Rules, fields: &PacketFields) -> Option<Path<'t>> {
     let direction = direction(rules, fields)?;
-    let (side, _, peer6) = rules_of(rules, direction);
-    let is_open = side.flags & SHUT == 0 && is_refused(rules, side, direction, fields).is_none();
-    is_open.then_some(Path { forwarding: &side.forwarding, peer6, redirect: None })
+    let (direction_rules, _, peer6) = rules_of(rules, direction);
+    let is_open = direction_rules.flags & SHUT == 0
+        && is_refused(rules, direction_rules, direction, fields).is_none();
+    is_open.then_some(Path { forwarding: &direction_rules.forwarding, peer6, redirect: None })
 }
 
 /// Returns the path of a tunnel's packets; `None` if they are dropped or held.
 pub(super) fn tunnel_path(rules: &Rules, teid: u32) -> Option<Path<'_>> {
     let is_by = |direction: &Direction| rules_of(rules, *direction).0.is_by(Some(teid));
     let direction = [Direction::Uplink, Direction::Downlink].into_iter().find(is_by)?;
-    let (side, _, peer6) = rules_of(rules, direction);
-    let is_open = side.flags & (flag::DROP | flag::HOLD) == 0;
-    is_open.then_some(Path { forwarding: &side.forwarding, peer6, redirect: None })
+    let (direction_rules, _, peer6) = rules_of(rules, direction);
+    let is_open = direction_rules.flags & (flag::DROP | flag::HOLD) == 0;
+    is_open.then_some(Path { forwarding: &direction_rules.forwarding, peer6, redirect: None })
 }
 
 pub(super) fn decide<'t, B>(
@@ -80,15 +83,26 @@ pub(super) fn decide<'t, B>(
     let Some(direction) = direction(rules, fields) else {
         return Decision::drop(DropReason::NoRule, 0, direction_of(fields));
     };
-    let (side, check_above, peer6) = rules_of(rules, direction);
-    if let Some(reason) = is_refused(rules, side, direction, fields) {
-        let pdr = if reason == DropReason::NoRule { 0 } else { side.pdr };
+    let (direction_rules, check_above, peer6) = rules_of(rules, direction);
+    if let Some(reason) = is_refused(rules, direction_rules, direction, fields) {
+        let pdr = if reason == DropReason::NoRule { 0 } else { direction_rules.pdr };
         return Decision::drop(reason, pdr, direction);
     }
     let (slot, length) = (state.at(EntryId(session.0)), fields.length);
-    let case =
-        SimpleCase { rules, side, peer6, check_above, direction, slot, length, now, session };
-    if side.flags & RARE != 0 || side.flags & flag::COUNT != 0 && case.is_exhausted() {
+    let case = SimpleCase {
+        rules,
+        direction_rules,
+        peer6,
+        check_above,
+        direction,
+        slot,
+        length,
+        now,
+        session,
+    };
+    if direction_rules.flags & RARE != 0
+        || direction_rules.flags & flag::COUNT != 0 && case.is_exhausted()
+    {
         return case.rare::<LOOK>();
     }
     match case.metered() {
@@ -111,11 +125,11 @@ const fn direction(rules: &Rules, fields: &PacketFields) -> Option<Direction> {
 #[inline(always)]
 fn is_refused(
     rules: &Rules,
-    side: &DirectionRules,
+    direction_rules: &DirectionRules,
     direction: Direction,
     fields: &PacketFields,
 ) -> Option<DropReason> {
-    let wanted = (side.flags >> flag::QFI) as u8;
+    let wanted = (direction_rules.flags >> flag::QFI) as u8;
     if direction == Direction::Downlink && !is_in_instance(rules, fields)
         || wanted != 0 && fields.qfi != Some(wanted - 1)
     {
@@ -212,15 +226,15 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
         now: u64,
     ) -> Self {
         let direction = charge.direction();
-        let (side, check_above, peer6) = rules_of(rules, direction);
+        let (direction_rules, check_above, peer6) = rules_of(rules, direction);
         let (slot, length) = (state.at(EntryId(session.0)), charge.length());
-        Self { rules, side, peer6, check_above, direction, slot, length, now, session }
+        Self { rules, direction_rules, peer6, check_above, direction, slot, length, now, session }
     }
 
     /// Returns true if anything but a meter may stop the packet.
     #[inline(always)]
     fn is_rare(&self) -> bool {
-        let flags = self.side.flags;
+        let flags = self.direction_rules.flags;
         flags & RARE != 0
             || flags & flag::COUNT != 0 && (self.is_near(self.check_above) || self.is_exhausted())
     }
@@ -234,14 +248,14 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
     /// Returns true if a quota is used up.
     #[inline(always)]
     fn is_exhausted(&self) -> bool {
-        urr_limits::events(self.slot, self.side.version) & event::QUOTA != 0
+        urr_limits::events(self.slot, self.direction_rules.version) & event::QUOTA != 0
     }
 
     /// Returns the limited counter.
     #[inline(always)]
     fn counter(&self) -> u64 {
         let own = self.slot.get(urr_limits::octets(self.direction));
-        if self.side.flags & flag::ONE_WAY != 0 {
+        if self.direction_rules.flags & flag::ONE_WAY != 0 {
             return own;
         }
         let other = match self.direction {
@@ -254,18 +268,22 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
     /// Returns the meter's word after this packet, `Some(None)` without a meter.
     #[inline(always)]
     fn metered(&self) -> Option<Option<u64>> {
-        if self.side.flags & flag::METER == 0 {
+        if self.direction_rules.flags & flag::METER == 0 {
             return Some(None);
         }
-        let DirectionRules { cost, burst, .. } = *self.side;
-        let rate = MeterRate { cost, shift: self.side.forwarding.shift, burst };
+        let DirectionRules { cost, burst, .. } = *self.direction_rules;
+        let rate = MeterRate { cost, shift: self.direction_rules.forwarding.shift, burst };
         let word = self.slot.get(urr_limits::meter(self.direction));
         rate.charge(word, self.length, self.now).map(Some)
     }
 
     /// Passes the packet and charges it in mode [`CHARGE`].
     fn pass<const MODE: u8>(self, word: Option<u64>, events: u64) -> Decision<'t> {
-        let path = Path { forwarding: &self.side.forwarding, peer6: self.peer6, redirect: None };
+        let path = Path {
+            forwarding: &self.direction_rules.forwarding,
+            peer6: self.peer6,
+            redirect: None,
+        };
         let action = Action::Forward(path);
         if MODE != CHARGE {
             return self.end(action, 0);
@@ -280,7 +298,7 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
         if let Some(word) = word {
             self.slot.set(urr_limits::meter(self.direction), word);
         }
-        if self.side.flags & flag::COUNT != 0 {
+        if self.direction_rules.flags & flag::COUNT != 0 {
             urr_limits::count(self.slot, self.direction, self.length, self.now);
         } else {
             self.slot.set(LAST, self.now);
@@ -288,17 +306,21 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
     }
 
     fn end(&self, action: Action<'t>, events: u64) -> Decision<'t> {
-        let is_new = events != 0 && urr_limits::raise(self.slot, self.side.version, events);
+        let is_new =
+            events != 0 && urr_limits::raise(self.slot, self.direction_rules.version, events);
         let events = if is_new { events } else { 0 };
-        let (pdr, direction, slot) = (self.side.pdr, self.direction, self.session.0);
-        let charge = Charge::new(self.side.version, self.length, direction);
+        let (pdr, direction, slot) = (self.direction_rules.pdr, self.direction, self.session.0);
+        let charge = Charge::new(self.direction_rules.version, self.length, direction);
         Decision { action, pdr, direction, events, slot, copies: &[], charge }
     }
 
     fn drop(&self, reason: DropReason, events: u64) -> Decision<'t> {
         let is_down = self.direction == Direction::Downlink;
-        let dropped =
-            if is_down && self.side.flags & flag::DROPPED != 0 { event::DROPPED } else { 0 };
+        let dropped = if is_down && self.direction_rules.flags & flag::DROPPED != 0 {
+            event::DROPPED
+        } else {
+            0
+        };
         self.end(Action::Drop(reason), events | dropped)
     }
 
@@ -306,7 +328,7 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
     #[cold]
     #[inline(never)]
     fn rare<const MODE: u8>(self) -> Decision<'t> {
-        let flags = self.side.flags;
+        let flags = self.direction_rules.flags;
         if let Some(reason) = self.drop_flag() {
             return self.dropped(reason);
         }
@@ -326,7 +348,7 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
 
     /// Drops a packet, which a URR with MBQE counts nevertheless.
     fn dropped(&self, reason: DropReason) -> Decision<'t> {
-        let flags = self.side.flags;
+        let flags = self.direction_rules.flags;
         if flags & (flag::COUNT | flag::BEFORE) != flag::COUNT | flag::BEFORE {
             return self.drop(reason, 0);
         }
@@ -339,7 +361,7 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
     }
 
     const fn drop_flag(&self) -> Option<DropReason> {
-        match self.side.flags {
+        match self.direction_rules.flags {
             flags if flags & flag::CLOSED != 0 => Some(DropReason::GateClosed),
             flags if flags & flag::DROP != 0 => Some(DropReason::ActionDrop),
             _ => None,
@@ -347,7 +369,7 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
     }
 
     fn hold(&self) -> Decision<'t> {
-        let notify = self.side.flags & flag::NOTIFY != 0;
+        let notify = self.direction_rules.flags & flag::NOTIFY != 0;
         let hold =
             HoldLimits { packets: self.rules.cold.hold_packets, ms: self.rules.cold.hold_ms };
         self.end(Action::Hold(hold), if notify { event::HELD } else { 0 })
@@ -355,19 +377,19 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
 
     /// Checks `length` octets against the URR.
     fn check(&self, length: u32) -> UrrCheck {
-        if self.side.flags & flag::COUNT == 0 {
+        if self.direction_rules.flags & flag::COUNT == 0 {
             return UrrCheck::default();
         }
-        if self.side.flags & flag::STOPPED != 0 {
+        if self.direction_rules.flags & flag::STOPPED != 0 {
             return urr_limits::STOPPED;
         }
-        let basis = match (self.side.flags & flag::ONE_WAY != 0, self.direction) {
+        let basis = match (self.direction_rules.flags & flag::ONE_WAY != 0, self.direction) {
             (false, _) => limit::TOTAL,
             (true, Direction::Uplink) => limit::UPLINK,
             (true, Direction::Downlink) => limit::DOWNLINK,
         };
         let cold = &self.rules.cold;
-        let is_timed = self.side.flags & flag::DEADLINE != 0;
+        let is_timed = self.direction_rules.flags & flag::DEADLINE != 0;
         let (threshold, quota) =
             if self.has_limits() { (cold.threshold, cold.quota) } else { (NEVER, NEVER) };
         let limit = |at, what| Limit { at, what, reserved: [0; 7] };
@@ -376,7 +398,7 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
             limit(quota, basis | limit::QUOTA),
             limit(if is_timed { cold.stop_at } else { NEVER }, limit::TIME | limit::QUOTA),
         ];
-        let (version, direction, now) = (self.side.version, self.direction, self.now);
+        let (version, direction, now) = (self.direction_rules.version, self.direction, self.now);
         urr_limits::check(self.slot, &limits, &UrrPacket { version, direction, length, now })
     }
 
