@@ -8,7 +8,7 @@ use fastlane::wire::Fragment;
 use super::Datapath;
 use super::charge;
 use super::classify::{self, Action, Decision, ForwardDecision};
-use super::deferred_queue::Deferred;
+use super::deferred_queue::DeferredWork;
 use super::forward::{PathPacket, is_ip_hop};
 use super::icmp::IcmpError;
 use super::inner_packet::{self, InnerPacket};
@@ -108,7 +108,7 @@ impl<R: Routes> Datapath<R> {
         if !forwarder.buffer.is_empty()
             && let Some(decision) = forwarder.buffer.decide_before(session, rules)
         {
-            forwarder.queue.push(Deferred::EndHold(session, decision));
+            forwarder.queue.push(DeferredWork::EndHold(session, decision));
         }
         let path = match decision.action {
             Action::Forward(path) => path,
@@ -128,7 +128,7 @@ impl<R: Routes> Datapath<R> {
         };
         if inner.time_to_live <= 1 && !ue_packet.is_hairpin && is_ip_hop(ue_packet, &path) {
             let (ue_packet, icmp_error) = (ue_packet.number, IcmpError::TimeExceeded);
-            forwarder.queue.push(Deferred::IcmpError { ue_packet, icmp_error });
+            forwarder.queue.push(DeferredWork::IcmpError { ue_packet, icmp_error });
             return Outcome::Deferred;
         }
         let classified = ClassifiedPacket { ue_packet, session, rules, direction, charge };
@@ -170,7 +170,7 @@ impl<R: Routes> Datapath<R> {
                 }
                 if !tunnel.is_understood {
                     let ue_packet = ue_packet.number;
-                    self.forwarder.queue.push(Deferred::Notification { ue_packet });
+                    self.forwarder.queue.push(DeferredWork::Notification { ue_packet });
                     return Err(Outcome::Deferred);
                 }
             }
@@ -187,7 +187,7 @@ impl<R: Routes> Datapath<R> {
     #[inline(never)]
     fn unknown_tunnel(&mut self, number: u8, packet: &Packet, burst: BurstContext<'_>) -> Outcome {
         if self.gtpu.may_send_error_indication(burst.now) {
-            self.forwarder.queue.push(Deferred::ErrorIndication { ue_packet: number });
+            self.forwarder.queue.push(DeferredWork::ErrorIndication { ue_packet: number });
             return Outcome::Deferred;
         }
         let octets = packet.len() as u64;

@@ -3,7 +3,7 @@
 use fastlane::table::EntryId;
 
 use super::classify::{self, Charge, ChargeResult};
-use super::deferred_queue::{Deferred, DeferredQueue};
+use super::deferred_queue::{DeferredQueue, DeferredWork};
 use super::lane_tables::BurstContext;
 use super::lookup::UePacket;
 use super::outcome::Outcome;
@@ -58,7 +58,7 @@ impl DeferredQueue {
     #[cold]
     pub(crate) fn raise(&mut self, event: SessionEvent, burst: BurstContext<'_>) {
         burst.tables.events.raise(EntryId(event.session));
-        self.push(Deferred::Event(SessionEvent { at: burst.now, ..event }));
+        self.push(DeferredWork::Event(SessionEvent { at: burst.now, ..event }));
     }
 }
 

@@ -1,10 +1,10 @@
-//! Deferred work: what is done once all packets of a batch are labelled (replies, copies, messages,
+//! Runs deferred work once all packets of a batch are labelled (replies, copies, messages,
 //! packets between UEs). All of it is rare or was requested.
 
 use fastlane::{HoldKey, Packet, Turn};
 
 use super::Datapath;
-use super::deferred_queue::Deferred;
+use super::deferred_queue::DeferredWork;
 use super::icmp::{self, IcmpError};
 use super::inner_packet;
 use super::ip_fragment::Fragmentation;
@@ -31,19 +31,21 @@ impl<R: Routes> Datapath<R> {
         let mut all = std::mem::replace(&mut self.forwarder.queue, spare);
         for deferred in all.iter() {
             match *deferred {
-                Deferred::Event(_) | Deferred::Resolve(_) => self.send_message(deferred, context),
-                Deferred::EndHold(session, decision) => {
+                DeferredWork::Event(_) | DeferredWork::Resolve(_) => {
+                    self.send_message(deferred, context)
+                }
+                DeferredWork::EndHold(session, decision) => {
                     if let Some(key) = HoldKey::new(session.0) {
                         decision.carry_out(key, context);
                     }
                 }
-                Deferred::ErrorIndication { ue_packet }
-                | Deferred::Notification { ue_packet }
-                | Deferred::IcmpError { ue_packet, .. }
-                | Deferred::Redirect { ue_packet, .. }
-                | Deferred::ToUe { ue_packet, .. }
-                | Deferred::Fragments { ue_packet, .. }
-                | Deferred::Copy { ue_packet, .. } => {
+                DeferredWork::ErrorIndication { ue_packet }
+                | DeferredWork::Notification { ue_packet }
+                | DeferredWork::IcmpError { ue_packet, .. }
+                | DeferredWork::Redirect { ue_packet, .. }
+                | DeferredWork::ToUe { ue_packet, .. }
+                | DeferredWork::Fragments { ue_packet, .. }
+                | DeferredWork::Copy { ue_packet, .. } => {
                     let Some(ue_packet) = batch.ue_packets.get(usize::from(ue_packet)) else {
                         continue;
                     };
@@ -65,19 +67,19 @@ impl<R: Routes> Datapath<R> {
     }
 
     /// Sends the message to the slow path that an item asks for, if it does.
-    fn send_message(&mut self, deferred: &Deferred, context: &mut TurnContext<'_>) {
+    fn send_message(&mut self, deferred: &DeferredWork, context: &mut TurnContext<'_>) {
         match *deferred {
-            Deferred::Event(event) => {
+            DeferredWork::Event(event) => {
                 context.turn.send_value(kind::EVENT, &event);
             }
-            Deferred::Resolve(peer) => self.slow_path.resolve_neighbour(peer, context.turn),
+            DeferredWork::Resolve(peer) => self.slow_path.resolve_neighbour(peer, context.turn),
             _ => {}
         }
     }
 
     fn run_deferred_packet(
         &mut self,
-        deferred: &Deferred,
+        deferred: &DeferredWork,
         ue_packet: &UePacket,
         packet: &mut Packet,
         context: &mut TurnContext<'_>,
@@ -85,24 +87,26 @@ impl<R: Routes> Datapath<R> {
         let octets = packet.len() as u64;
         let forwarder = &mut self.forwarder;
         let outcome = match *deferred {
-            Deferred::ErrorIndication { .. } => {
+            DeferredWork::ErrorIndication { .. } => {
                 let now = context.turn.now();
                 self.gtpu.send_error_indication(ue_packet, packet, context.tables, now)
             }
-            Deferred::Notification { .. } => {
+            DeferredWork::Notification { .. } => {
                 self.gtpu.send_supported_extensions(ue_packet, packet, context)
             }
-            Deferred::IcmpError { icmp_error, .. } => {
+            DeferredWork::IcmpError { icmp_error, .. } => {
                 self.send_icmp_error(icmp_error, ue_packet, packet, context)
             }
-            Deferred::Redirect { .. } => self.http.respond(forwarder, ue_packet, packet, context),
-            Deferred::ToUe { instance, due, .. } => {
+            DeferredWork::Redirect { .. } => {
+                self.http.respond(forwarder, ue_packet, packet, context)
+            }
+            DeferredWork::ToUe { instance, due, .. } => {
                 forwarder.send_to_ue(ue_packet, instance, due, packet, context.burst())
             }
-            Deferred::Fragments { ref out, room, due, .. } => {
+            DeferredWork::Fragments { ref out, room, due, .. } => {
                 Fragmentation { out, room, due }.send(forwarder, ue_packet, packet, context)
             }
-            Deferred::Copy { length, route, outer, .. } => {
+            DeferredWork::Copy { length, route, outer, .. } => {
                 let start = packet.len().saturating_sub(length as usize);
                 let bytes = packet.bytes().get(start..).unwrap_or_default();
                 let reason = match Egress::Tunnel(route, outer).send(context.turn, bytes) {
@@ -111,7 +115,7 @@ impl<R: Routes> Datapath<R> {
                 };
                 return context.tables.count(reason, 1, u64::from(length));
             }
-            Deferred::Event(_) | Deferred::EndHold(..) | Deferred::Resolve(_) => return,
+            DeferredWork::Event(_) | DeferredWork::EndHold(..) | DeferredWork::Resolve(_) => return,
         };
         self.forwarder.counters.label(context.tables, packet, outcome, octets);
     }

@@ -16,7 +16,7 @@ const CAPACITY: usize = 8 * BATCH;
 
 /// An item of deferred work. Packets are given by their indices in the batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Deferred {
+pub(crate) enum DeferredWork {
     /// Error indication for a packet of an unknown tunnel.
     ErrorIndication { ue_packet: u8 },
     /// Notification that a required extension header is not supported.
@@ -41,7 +41,7 @@ pub(crate) enum Deferred {
 
 /// Queue of deferred work. It never grows beyond its initial capacity.
 #[derive(Default)]
-pub(crate) struct DeferredQueue(Vec<Deferred>);
+pub(crate) struct DeferredQueue(Vec<DeferredWork>);
 
 impl DeferredQueue {
     /// Creates an empty queue.
@@ -51,7 +51,7 @@ impl DeferredQueue {
 
     /// Appends an item if there is room.
     #[inline]
-    pub(crate) fn push(&mut self, deferred: Deferred) {
+    pub(crate) fn push(&mut self, deferred: DeferredWork) {
         if self.0.len() < self.0.capacity() {
             self.0.push(deferred);
         }
@@ -64,7 +64,7 @@ impl DeferredQueue {
     }
 
     /// Returns the items in the order in which they were appended.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Deferred> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &DeferredWork> {
         self.0.iter()
     }
 

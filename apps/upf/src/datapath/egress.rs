@@ -8,7 +8,7 @@ use fastlane::mirror::{
 };
 use fastlane::wire::Ipv4;
 
-use super::deferred_queue::Deferred;
+use super::deferred_queue::DeferredWork;
 use super::forward::Forwarder;
 use super::icmp::IcmpError;
 use super::inner_packet;
@@ -195,7 +195,7 @@ impl<R: Routes> Forwarder<R> {
             && burst.tables.owner(burst.turn, instance, to.into()).is_some()
         {
             let (ue_packet, due) = (routed.ue_packet, routed.due());
-            self.queue.push(Deferred::ToUe { ue_packet, instance, due });
+            self.queue.push(DeferredWork::ToUe { ue_packet, instance, due });
             return Outcome::Deferred;
         }
         Outcome::Drop(drop_reason_of(reason))
@@ -214,7 +214,7 @@ impl<R: Routes> Forwarder<R> {
     ) -> Outcome {
         let ingress = self.routes.ingress(burst.turn, packet.port());
         let Some(ingress) = ingress.filter(A::is_forwarded) else {
-            self.queue.push(Deferred::Resolve(to.into()));
+            self.queue.push(DeferredWork::Resolve(to.into()));
             return Outcome::Drop(DropReason::NoNeighbour);
         };
         if let Err(outcome) = self.charge_later(ue_packet, routed.due(), packet, burst) {

@@ -6,7 +6,7 @@ use fastlane::{Packet, Turn, wire};
 
 use super::charge;
 use super::classify::{Action, Charge, Path};
-use super::deferred_queue::{Deferred, DeferredQueue};
+use super::deferred_queue::{DeferredQueue, DeferredWork};
 use super::dl_buffer::DlBuffer;
 use super::encap::{self, Container, GtpuFields, TunnelRoute};
 use super::icmp::IcmpError;
@@ -93,7 +93,7 @@ impl<R: Routes> Forwarder<R> {
             Ok(route) => Ok((*route, gtpu_fields(tos, path, teid, direction))),
             Err(reason) => {
                 if reason == DropReason::NoNeighbour {
-                    self.queue.push(Deferred::Resolve(endpoint.address));
+                    self.queue.push(DeferredWork::Resolve(endpoint.address));
                 }
                 Err(reason)
             }
@@ -175,7 +175,7 @@ impl<R: Routes> Forwarder<R> {
             && self.pools.has(instance, to)
         {
             let due = SessionCharge { session, charge };
-            self.queue.push(Deferred::ToUe { ue_packet, instance, due });
+            self.queue.push(DeferredWork::ToUe { ue_packet, instance, due });
             return Outcome::Deferred;
         }
         let packet = RoutedPacket {
@@ -195,7 +195,7 @@ impl<R: Routes> Forwarder<R> {
     #[cold]
     fn unreachable(&mut self, to: IpAddr, reason: DropReason) -> Outcome {
         if reason == DropReason::NoNeighbour {
-            self.queue.push(Deferred::Resolve(to));
+            self.queue.push(DeferredWork::Resolve(to));
         }
         Outcome::Drop(reason)
     }
@@ -209,7 +209,7 @@ impl<R: Routes> Forwarder<R> {
         out: Egress,
         room: u32,
     ) -> Outcome {
-        self.queue.push(Deferred::Fragments { ue_packet, out, room, due });
+        self.queue.push(DeferredWork::Fragments { ue_packet, out, room, due });
         Outcome::Deferred
     }
 
@@ -230,7 +230,7 @@ impl<R: Routes> Forwarder<R> {
         if let Some(reason) = burst.classifier(session, rules).is_stopped(charge) {
             return Outcome::Drop(reason);
         }
-        self.queue.push(Deferred::IcmpError { ue_packet: ue_packet.number, icmp_error });
+        self.queue.push(DeferredWork::IcmpError { ue_packet: ue_packet.number, icmp_error });
         Outcome::Deferred
     }
 

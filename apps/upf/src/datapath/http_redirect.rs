@@ -19,7 +19,7 @@ use fastlane::wire::checksum::Sum;
 use fastlane::wire::{Fragment, IpProtocol, Ipv4, Ipv6, Tcp, U16, U32, header, header_mut};
 
 use super::classify::{Action, Redirect};
-use super::deferred_queue::{Deferred, DeferredQueue};
+use super::deferred_queue::{DeferredQueue, DeferredWork};
 use super::encap::{ipv4, ipv6};
 use super::forward::Forwarder;
 use super::icmp::{self, IcmpError};
@@ -83,7 +83,7 @@ impl HttpRedirector {
             burst.tables.count(DropReason::RedirectSuppressed, 1, u64::from(inner.length));
             return Outcome::Drop(DropReason::Redirected);
         }
-        queue.push(Deferred::Redirect { ue_packet: ue_packet.number });
+        queue.push(DeferredWork::Redirect { ue_packet: ue_packet.number });
         Outcome::Deferred
     }
 

@@ -3,7 +3,7 @@
 use fastlane::mirror::RouteLookup;
 
 use super::classify::{Decision, Path};
-use super::deferred_queue::Deferred;
+use super::deferred_queue::DeferredWork;
 use super::encap::{GtpuFields, TunnelRoute};
 use super::forward::Forwarder;
 use super::inner_packet::{self, InnerPacket};
@@ -102,7 +102,7 @@ impl<R: Routes> Forwarder<R> {
             };
             match outer.filter(|to| fits(to) && self.queue.has_room_for_copies()) {
                 Some((route, outer)) => {
-                    self.queue.push(Deferred::Copy { ue_packet, length, route, outer })
+                    self.queue.push(DeferredWork::Copy { ue_packet, length, route, outer })
                 }
                 None => burst.tables.count(DropReason::NotDuplicated, 1, u64::from(length)),
             }
