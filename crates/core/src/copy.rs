@@ -1,27 +1,17 @@
 //! Copy of packets between memory regions.
 
-use crate::lane_ports::QueueSlot;
 use crate::{Packet, PacketOwnership, Pool, Queue, RegionId};
 
-/// Makes the packets of a run transmittable by `exit`, if necessary by copying them into its
-/// memory. Returns the number of such packets from the front; the rest found no free frame there.
-#[inline]
-pub(crate) fn make_transmittable(
-    exit: &mut QueueSlot,
+/// Copies the packets of a run that are of another memory region than `region` into memory of
+/// `exit`. Returns the number of packets from the front that are of that region then; the rest found
+/// no free frame there.
+#[cold]
+pub(crate) fn copy_into(
+    exit: &mut dyn Queue,
+    region: RegionId,
     run: &mut [Packet],
     pool: &mut Pool,
 ) -> usize {
-    let Some(region) = exit.region else { return run.len() };
-    // The packets of a run came from one queue, so they are of one region. The exception is an
-    // application that made packets in this turn and swapped them with others.
-    let differs = run.first().is_some_and(|first| first.region() != region);
-    if differs || pool.is_mixed() {
-        return copy(&mut *exit.queue, region, run, pool);
-    }
-    run.len()
-}
-
-fn copy(exit: &mut dyn Queue, region: RegionId, run: &mut [Packet], pool: &mut Pool) -> usize {
     for (index, packet) in run.iter_mut().enumerate() {
         if packet.region() == region {
             continue;

@@ -5,7 +5,6 @@
 
 use fastlane_table::counters::PortCounter;
 
-use crate::copy::make_transmittable;
 use crate::exchange::Exchange;
 use crate::hold::Hold;
 use crate::lane_ports::{KernelPeer, LanePorts};
@@ -293,7 +292,7 @@ impl Egress {
         let Some(slot) = self.ports.exit(exit.to, exit.queue) else {
             return self.send_to_lane(exit, PortCounter::DropNoPort, run, pool);
         };
-        let fitting = make_transmittable(slot, run, pool);
+        let fitting = slot.make_transmittable(run, pool);
         let (run, not_copied) = run.split_at_mut(fitting);
         let mut sent = slot.queue.transmit(run, pool);
         if sent.taken < run.len() {
@@ -346,7 +345,7 @@ impl Egress {
             self.send_to_lane(exit, PortCounter::DropNoKernelPeer, run, pool);
             return;
         };
-        let fitting = make_transmittable(slot, run, pool);
+        let fitting = slot.make_transmittable(run, pool);
         let (run, not_copied) = run.split_at_mut(fitting);
         let (mut sent, mut over_budget) = (0, 0);
         let (within, beyond) = run.split_at_mut(self.kernel_left.min(run.len()));

@@ -4,7 +4,8 @@ use std::os::fd::BorrowedFd;
 
 use fastlane_table::counters::{PortCounter, PortCounters};
 
-use crate::{Filter, Pool, Port, Queue, RegionId, Statistics, TxMemory};
+use crate::copy::copy_into;
+use crate::{Filter, Packet, Pool, Port, Queue, RegionId, Statistics, TxMemory};
 
 /// Ports of a lane. Queues and kernel peers are in one flat array each, because every turn walks
 /// over them, and what never changes about them is read once.
@@ -53,6 +54,21 @@ impl QueueSlot {
             TxMemory::Region(region) => Some(region),
         };
         Self { queue, region, port, number }
+    }
+
+    /// Makes the packets of a run transmittable by the queue, if necessary by copying them into its
+    /// memory. Returns the number of such packets from the front; the rest found no free frame
+    /// there.
+    #[inline]
+    pub(crate) fn make_transmittable(&mut self, run: &mut [Packet], pool: &mut Pool) -> usize {
+        let Some(region) = self.region else { return run.len() };
+        // The packets of a run came from one queue, so they are of one region. The exception is an
+        // application that made packets in this turn and swapped them with others.
+        let differs = run.first().is_some_and(|first| first.region() != region);
+        if differs || pool.is_mixed() {
+            return copy_into(&mut *self.queue, region, run, pool);
+        }
+        run.len()
     }
 }
 
