@@ -25,7 +25,7 @@ const IMPORTS: [(&str, &[&str]); 25] = [
     ("fastlane-dpdk", &["core", "steer", "table", "wire"]),
     ("fastlane-kernel", &["core", "netlink", "steer", "wire"]),
     ("fastlane-local", &["core", "sharding"]),
-    ("fastlane-measure", &[]),
+    ("fastlane-measure", &[""]),
     ("fastlane-memif", &["core", "steer", "table", "wire"]),
     ("fastlane-mirror", &["core", "netlink", "table"]),
     ("fastlane-netlink", &[]),

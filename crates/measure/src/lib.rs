@@ -1,9 +1,10 @@
 //! The measurement method of Fastlane: contenders in alternating slices, ratios with their
-//! intervals, a description of the machine, and charts. The crate depends on neither packets nor
-//! the framework.
+//! intervals, a description of the machine, charts, and the [`benchmark`] of a network function. All
+//! but the last depend on neither packets nor the framework.
 
 #![forbid(unsafe_code)]
 
+pub mod benchmark;
 pub mod chart;
 pub mod machine;
 pub mod program;

@@ -1,18 +1,18 @@
 //! Comparison of the device with its rival: CPU time per packet in alternating slices, by the
-//! method of `fastlane-measure`.
+//! method of this crate.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
-use fastlane_measure::Result;
-use fastlane_measure::slices::{Contender, Pairs, Slice, pair};
-use fastlane_measure::statistics::{Estimate, Verdict};
 use serde_json::json;
 
 use super::description::{Comparison, FrameSize};
 use super::interrupt;
 use super::results::ComparisonResult;
 use super::rig::Rig;
+use crate::Result;
+use crate::slices::{Contender, Pairs, Slice, pair};
+use crate::statistics::{Estimate, Verdict};
 
 /// Time after which the generator gives up a window of frames. It is longer than a pause in which
 /// the generator is stopped.

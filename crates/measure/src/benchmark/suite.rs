@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use fastlane_measure::Result;
-use fastlane_measure::statistics::{Spread, median};
 use serde_json::json;
 
 use super::description::{Description, FrameSize, Mix, Test};
@@ -11,6 +9,8 @@ use super::results::{BackToBackResult, LoadResult, SizeResult, ThroughputResult}
 use super::rig::Rig;
 use super::search::{longest_burst, search};
 use super::trial::{Limit, Outcome};
+use crate::Result;
+use crate::statistics::{Spread, median};
 
 /// Duration of the measurement without load.
 const IDLE: Duration = Duration::from_millis(500);
@@ -70,7 +70,7 @@ fn throughput(
                 Some(limit) => format!("fails by {limit}"),
             };
             say(frame_size, &format!("throughput, search {repeat}: {judged}"), &outcome);
-            Ok::<_, fastlane_measure::Error>(outcome)
+            Ok::<_, crate::Error>(outcome)
         })?;
         searches.push(search);
     }
@@ -129,7 +129,7 @@ fn back_to_back(
             if passes && packets > 1 {
                 rates.push(outcome.offered_packets_per_second);
             }
-            Ok::<_, fastlane_measure::Error>(passes)
+            Ok::<_, crate::Error>(passes)
         })?;
         longest_packets.push(longest.unwrap_or(0));
     }

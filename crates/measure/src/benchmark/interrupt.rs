@@ -4,8 +4,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
-use fastlane_measure::Result;
 use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::Result;
 
 static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 

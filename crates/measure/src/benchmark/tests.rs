@@ -1,7 +1,5 @@
 use std::path::Path;
 
-use fastlane_measure::machine::Machine;
-use fastlane_measure::statistics::{Estimate, Spread, Verdict};
 use serde_json::json;
 
 use super::description::FrameSize;
@@ -11,6 +9,8 @@ use super::results::{
 use super::search::{Search, Step};
 use super::trial::{Limit, Outcome, Percentiles};
 use super::{Description, markdown, plots, publish};
+use crate::machine::Machine;
+use crate::statistics::{Estimate, Spread, Verdict};
 
 /// Small description: one device, a rival, two sizes.
 const DESCRIPTION: &str = r#"{
@@ -132,7 +132,7 @@ fn results() -> Results {
 /// Compares `text` with the file `name` in `golden`. To update the files after an intended change,
 /// run with `FASTLANE_WRITE_GOLDEN=1` and check the difference in git.
 fn check(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bench/golden").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/benchmark/golden").join(name);
     if std::env::var_os("FASTLANE_WRITE_GOLDEN").is_some() {
         std::fs::write(&path, text).expect("the golden file can be written");
     }

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use fastlane::counters::PortCounter;
 use fastlane::session::{self, Client};
-use fastlane_measure::Result;
-use fastlane_measure::program::Program;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::description::{Device, Generator};
 use super::interrupt;
 use super::trial::{Outcome, Percentiles};
+use crate::Result;
+use crate::program::Program;
 
 /// Time limit for the generator to end.
 const PATIENCE: Duration = Duration::from_secs(10);

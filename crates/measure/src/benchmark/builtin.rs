@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use fastlane_measure::Result;
 use serde_json::{Map, Value, json};
 
 use super::description::{Description, Device, Generator, Rival};
 use super::rig::beside;
+use crate::Result;
 
 /// Mechanism that can be measured without a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Mechanism {
+pub enum Mechanism {
     /// Shared memory between the two processes; needs no privilege
     Memif,
     /// AF_XDP sockets on a veth pair in a new network namespace (as root)

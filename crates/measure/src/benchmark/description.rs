@@ -123,7 +123,7 @@ impl std::fmt::Display for FrameSize {
     Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema, clap::ValueEnum,
 )]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Test {
+pub enum Test {
     /// Highest rate without loss (RFC 2544 clause 26.1).
     Throughput,
     /// Latency and CPU time at fractions of the throughput (RFC 2544 clause 26.2, RFC 8219 clause
@@ -386,7 +386,8 @@ fn located(error: &serde_json::Error, path: &str) -> String {
 }
 
 /// Returns the JSON schema of a description.
-pub(super) fn schema() -> String {
+#[must_use]
+pub fn schema() -> String {
     let schema = schemars::schema_for!(Description);
     serde_json::to_string_pretty(&schema).unwrap_or_default() + "\n"
 }

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use fastlane_measure::Result;
+use crate::Result;
 
 /// Environment variable that is set when the command runs in the namespace already.
 const INSIDE: &str = "FASTLANE_BENCH_NAMESPACE";

@@ -2,12 +2,11 @@
 
 use std::fmt::{self, Write};
 
-use fastlane_measure::statistics::{median, quantile};
-
 use super::comparison::ENOUGH;
 use super::plots::Plot;
 use super::results::{ComparisonResult, LoadResult, Results, SizeResult};
 use super::trial::Limit;
+use crate::statistics::{median, quantile};
 
 /// Returns the report, with links to the plots in the same folder.
 pub(super) fn report(results: &Results, plots: &[Plot]) -> String {

@@ -1,8 +1,7 @@
 //! Plots of a benchmark, as SVG.
 
-use fastlane_measure::chart::{Chart, Line, Ratios, distribution, grid, points};
-
 use super::results::{ComparisonResult, LoadResult, Results, SizeResult};
+use crate::chart::{Chart, Line, Ratios, distribution, grid, points};
 
 /// Plot with its title and file name.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! Results as they are published in JSON. The keys contain the units.
 
-use fastlane_measure::machine::Machine;
-use fastlane_measure::statistics::{Estimate, Spread, Verdict};
 use serde::Serialize;
 
 use super::description::{Description, FrameSize};
 use super::search::Search;
 use super::trial::{Limit, Outcome};
+use crate::machine::Machine;
+use crate::statistics::{Estimate, Spread, Verdict};
 
 /// Results of a benchmark.
 #[derive(Clone, Debug, Serialize)]
