@@ -295,6 +295,18 @@ impl Node {
         dispatch::datagram(cx, RequestPath { from, local }, datagram);
     }
 
+    /// Returns true if sessions of an association are being removed.
+    fn is_removing(&self, place: u16) -> bool {
+        self.removals.iter().any(|removal| removal.place == place)
+    }
+
+    /// Returns true if a session request must wait because sessions of its association are being
+    /// removed.
+    fn is_removing_session(&self, peer: Option<u16>, seid: u64) -> bool {
+        let is_one = |place: Option<u16>| place.is_some_and(|place| self.is_removing(place));
+        !self.removals.is_empty() && (is_one(peer) || is_one(self.sessions.peer_of(seid)))
+    }
+
     /// Handles a lane message of a kind with its body.
     pub fn lane_message(&mut self, now: Now, of_kind: u32, body: &[u8], out: &mut Outbox) {
         dispatch::lane_message(&mut NodeContext { node: self, now, out }, of_kind, body);

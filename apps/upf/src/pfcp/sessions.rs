@@ -19,15 +19,14 @@ use fastlane::table::EntryId;
 use fastlane_pfcp::{Message, MessageType};
 
 pub use self::teardown::is_in;
-use self::teardown::users_of;
 use super::{NodeName, Peer, RequestKey};
-use crate::alloc::{Addresses, SessionIndices};
+use crate::alloc::{Addresses, Family, SessionIndices};
 use crate::config::Settings;
+use crate::rules::compile::keys;
 use crate::rules::layout::counter_slots::WORDS;
-use crate::rules::layout::key::TeidLayout;
-use crate::rules::layout::key::UeKey;
+use crate::rules::layout::key::{TeidLayout, UeKey};
 use crate::rules::publish::{PublishError, Published};
-use crate::session::{InstanceId, Prefix, Session, SessionIndex};
+use crate::session::{InstanceId, Pdr, Prefix, Session, SessionIndex, Source};
 pub use crate::session::{Network, Refusal};
 use crate::store::record::SessionRecord;
 use crate::store::{AllocatedAddresses, Store, StoreError, subscriber};
@@ -290,6 +289,44 @@ impl Sessions {
     pub fn capacity(&self) -> u32 {
         self.store.capacity()
     }
+
+    /// Claims the UE addresses after a change and puts those before it, if no longer used, into
+    /// quarantine.
+    fn exchange_addresses(&mut self, before: Option<&Session>, after: Option<&Session>, now: Now) {
+        let had = before.map(|session| self.users_of(session)).unwrap_or_default();
+        let has = after.map(|session| self.users_of(session)).unwrap_or_default();
+        has.iter().for_each(|key| self.addresses.claim(key));
+        let gone = had.iter().filter(|key| !has.contains(key));
+        gone.for_each(|key| self.addresses.put_to_rest(key, now.monotonic));
+    }
+
+    fn users_of(&self, session: &Session) -> Vec<UeKey> {
+        let users = keys(session, self.published.context()).users;
+        users_of(session, users, &self.network, &self.addresses)
+    }
+}
+
+/// Returns the UE addresses of a session: the lookup keys `users`, and pool addresses that no key
+/// contains yet.
+fn users_of(
+    session: &Session,
+    mut users: Vec<UeKey>,
+    network: &Network,
+    addresses: &Addresses,
+) -> Vec<UeKey> {
+    let is_from_there = |pdr: &&Pdr| matches!(pdr.source, Source::Core | Source::SgiLan);
+    let of_others = session.pdrs.iter().filter(is_from_there).find_map(|pdr| pdr.instance);
+    for pdr in &session.pdrs {
+        let Some(user) = pdr.user.filter(|user| user.is_ours) else { continue };
+        let pool = |family| addresses.pool_of(network, pdr.instance, of_others, family);
+        if let Some(v4) = user.v4 {
+            users.extend(pool(Family::V4).map(|it| UeKey::v4(it, v4)));
+        }
+        if let Some((v6, 64)) = user.v6 {
+            users.extend(pool(Family::V6).map(|it| UeKey::v6(it, v6)));
+        }
+    }
+    users
 }
 
 impl StateSlots for Sessions {

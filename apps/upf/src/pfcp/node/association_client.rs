@@ -9,7 +9,7 @@ use fastlane_pfcp::ie::{
 use fastlane_pfcp::{Cause, Fault, Header, IeType, Message, MessageType};
 
 use super::bulk_removal::{Removal, RemovalScope, RemovalStep};
-use super::{NodeContext, RequestPath, association_server, bulk_removal, node_messages};
+use super::{NodeContext, RequestPath, association_server, node_messages};
 use crate::pfcp::associations::Setup;
 use crate::pfcp::paths::PathEvent;
 use crate::pfcp::{NodeName, Request, Tag};
@@ -136,7 +136,7 @@ fn accepted(
     let local = Some(way.local);
     let setup = Setup { node_id, recovery, address: way.from, local, features };
     let place = association_server::place(cx.node, cx.now, &setup.node_id)?;
-    if bulk_removal::is_removing(cx.node, place) {
+    if cx.node.is_removing(place) {
         let cause = Cause::REQUEST_REJECTED;
         return Err(Fault { cause, offending: None });
     }

@@ -105,7 +105,7 @@ pub(super) fn release(
     message: &Message<'_>,
 ) -> Result<Option<Vec<u8>>, Fault> {
     let place = known(cx.node, &NodeName::from(message.group().need::<NodeId<'_>>()?))?;
-    if !bulk_removal::is_removing(cx.node, place) {
+    if !cx.node.is_removing(place) {
         return end(cx, place, Some(asked));
     }
     // The association already ends for another reason.

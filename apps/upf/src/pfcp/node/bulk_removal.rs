@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use fastlane_pfcp::ie::{CpPfcpEntityIpAddress, FqCsid};
 use fastlane_pfcp::{Header, Ie};
 
-use super::{Node, NodeContext, RequestPath, session_handlers};
+use super::{NodeContext, RequestPath, session_handlers};
 use crate::pfcp::RequestKey;
 use crate::pfcp::associations::Setup;
 use crate::pfcp::sessions::is_in;
@@ -93,18 +93,6 @@ impl RemovalScope {
             }
         }
     }
-}
-
-/// Returns true if sessions of an association are being removed.
-pub(super) fn is_removing(node: &Node, place: u16) -> bool {
-    node.removals.iter().any(|removal| removal.place == place)
-}
-
-/// Returns true if a session request must wait because sessions of its association are being
-/// removed.
-pub(super) fn is_removing_session(node: &Node, peer: Option<u16>, seid: u64) -> bool {
-    let is_one = |place: Option<u16>| place.is_some_and(|place| is_removing(node, place));
-    !node.removals.is_empty() && (is_one(peer) || is_one(node.sessions.peer_of(seid)))
 }
 
 /// Removes a slice of sessions. Returns true if none is left.

@@ -5,8 +5,8 @@ use fastlane_pfcp::{Cause, HeaderError, Message, MessageType};
 use super::bulk_removal::{PendingRequest, Removal, RemovalStep};
 use super::statistics::Discarded;
 use super::{
-    NodeContext, RequestPath, association_client, association_server, bulk_removal, heartbeat,
-    node_messages, session_handlers,
+    NodeContext, RequestPath, association_client, association_server, heartbeat, node_messages,
+    session_handlers,
 };
 use crate::pfcp::association_record::unmapped;
 use crate::pfcp::{Context, RequestKey, Tag};
@@ -123,7 +123,7 @@ fn session_request(
     }
     let found = node_messages::node_id(message).and_then(|name| cx.node.peers.find(&name));
     let place = found.map(|found| found.peer.place);
-    if bulk_removal::is_removing_session(cx.node, place, message.header.seid.unwrap_or(0)) {
+    if cx.node.is_removing_session(place, message.header.seid.unwrap_or(0)) {
         cx.node.statistics.discard(Discarded::Busy);
         return None;
     }

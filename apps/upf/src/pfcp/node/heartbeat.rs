@@ -9,7 +9,7 @@ use fastlane_pfcp::{Header, Message, MessageType};
 
 use super::bulk_removal::{Removal, RemovalScope, RemovalStep};
 use super::statistics::Discarded;
-use super::{Node, NodeContext, RequestPath, association_server, bulk_removal, node_messages};
+use super::{Node, NodeContext, RequestPath, association_server, node_messages};
 use crate::pfcp::{Request, Tag};
 use crate::time::{Now, SECOND};
 
@@ -49,7 +49,7 @@ fn meant(node: &Node, address: IpAddr, recovery: u32) -> Vec<u16> {
 fn heard_of(cx: &mut NodeContext<'_>, place: u16, recovery: u32) {
     let Some(found) = cx.node.peers.get(place).filter(|found| !found.is_ending) else { return };
     let (known, is_up) = (found.peer.recovery, found.peer.is_up);
-    if is_newer(recovery, known) && !bulk_removal::is_removing(cx.node, place) {
+    if is_newer(recovery, known) && !cx.node.is_removing(place) {
         tracing::info!("{} has restarted: removing its sessions", found.peer.node_id);
         let (which, then) = (RemovalScope::All, RemovalStep::Restored(recovery));
         let removal = Removal { place, which, then, asked: None, from: 0 };
@@ -95,7 +95,7 @@ pub(super) fn is_there(cx: &mut NodeContext<'_>, place: u16, message: &Message<'
 /// Handles a peer that did not respond to N1 heartbeats.
 pub(super) fn is_not_there(cx: &mut NodeContext<'_>, place: u16) {
     cx.node.heartbeats.is_over(place);
-    let is_removing = bulk_removal::is_removing(cx.node, place);
+    let is_removing = cx.node.is_removing(place);
     let found = cx.node.peers.get(place).filter(|found| found.peer.is_up && !is_removing);
     let Some(found) = found else { return };
     let keep_s = cx.node.settings.n4.keep_sessions_s;
@@ -132,8 +132,7 @@ pub(super) fn expiry(node: &Node) -> Option<u64> {
 
 fn next_end(node: &Node) -> Option<(u64, u16)> {
     let keep = node.settings.n4.keep_sessions_s.saturating_mul(SECOND);
-    let troubled =
-        node.peers.troubled().filter(|found| !bulk_removal::is_removing(node, found.peer.place));
+    let troubled = node.peers.troubled().filter(|found| !node.is_removing(found.peer.place));
     let ends = troubled.filter_map(|found| match found.down {
         _ if found.is_ending => Some((0, found.peer.place)),
         Some(down) => Some((down.saturating_add(keep), found.peer.place)),

@@ -1,21 +1,20 @@
-//! A session as a request describes it. The request is applied to a copy, which replaces the
-//! session only if all of it is valid.
+//! A session as a request describes it: its rules, with the F-TEIDs and UE addresses that are
+//! allocated here or chosen by the control plane. The request is applied to a copy, which replaces
+//! the session only if all of it is valid.
 
 use fastlane_pfcp::ie::{self, FailedRuleId};
 use fastlane_pfcp::{Cause, Group, IeType};
 
-use crate::alloc::Addresses;
-use crate::config::Settings;
+use crate::alloc::{Addresses, Family, next_teid};
+use crate::config::{Settings, TeidChoice};
 use crate::rules::layout::key::{TeidLayout, UeKey};
 use crate::session::sdf_filter::is_reference;
 use crate::session::{
     Buffering, Filter, InstanceId, LocalTunnel, Network, Pdr, PdrId, Refusal, Session,
-    SessionIndex, Source, Urr, UrrId, UrrUpdate, UserAddress, far, pdr, qer, urr,
+    SessionIndex, Source, Urr, UrrId, UserAddress, far, pdr, qer, urr,
 };
 use crate::time::Now;
-use crate::usage::{self, Meter};
-
-mod allocation;
+use crate::usage::Meter;
 
 /// Context that a draft is built in.
 pub(super) struct DraftContext<'a> {
@@ -49,7 +48,7 @@ pub(super) struct Draft<'a> {
     created: Vec<Created>,
     removed: Vec<Urr>,
     begun: Vec<UrrId>,
-    around: DraftContext<'a>,
+    context: DraftContext<'a>,
     /// F-TEIDs of the session before the request, and those that it gets.
     tunnels: Vec<LocalTunnel>,
     /// F-TEIDs of this request by CHOOSE ID.
@@ -78,11 +77,11 @@ struct PendingPdr {
 
 impl<'a> Draft<'a> {
     /// Creates a draft from a stored session, or from a new one without rules.
-    pub(super) fn of(session: Session, around: DraftContext<'a>) -> Self {
+    pub(super) fn of(session: Session, context: DraftContext<'a>) -> Self {
         let tunnels = session.pdrs.iter().filter_map(|pdr| pdr.tunnel).collect();
         let (created, removed, begun) = (Vec::new(), Vec::new(), Vec::new());
         let (chosen, taken) = (Vec::new(), Vec::new());
-        Self { session, created, removed, begun, around, tunnels, chosen, taken }
+        Self { session, created, removed, begun, context, tunnels, chosen, taken }
     }
 
     /// Returns the result of the draft.
@@ -93,7 +92,7 @@ impl<'a> Draft<'a> {
 
     /// Abandons the draft and returns its addresses to the pools.
     pub(super) fn give_up(self) {
-        self.taken.iter().for_each(|key| self.around.addresses.give_back(key));
+        self.taken.iter().for_each(|key| self.context.addresses.give_back(key));
     }
 
     /// Applies IEs of the session itself: inactivity timer and DROBU.
@@ -101,7 +100,7 @@ impl<'a> Draft<'a> {
         let session = &mut self.session;
         if let Some(timer) = group.find::<ie::UserPlaneInactivityTimer>()? {
             session.inactivity_s = Some(timer.0).filter(|seconds| *seconds != 0);
-            session.reporting.awaited_from = self.around.now.monotonic;
+            session.reporting.awaited_from = self.context.now.monotonic;
             session.reporting.is_inactive = false;
         }
         let flags = group.find::<ie::PfcpsmreqFlags>()?.unwrap_or_default();
@@ -117,14 +116,14 @@ impl<'a> Draft<'a> {
         self.create_fars(group)?;
         self.create_qers(group)?;
         self.create_urrs(group)?;
-        let limit = self.around.settings.limits.pdrs;
-        let mut asked: Vec<PendingPdr> = Vec::new();
+        let limit = self.context.settings.limits.pdrs;
+        let mut pending: Vec<PendingPdr> = Vec::new();
         for it in group.groups(IeType::CREATE_PDR) {
             let mut pdr = pdr::create(&it)?;
             let failed = FailedRuleId::Pdr(pdr.id);
             let is_known = self.session.pdrs.iter().any(|known| known.id == pdr.id)
-                || asked.iter().any(|known| known.pdr.id == pdr.id);
-            if is_known || self.session.pdrs.len() + asked.len() >= limit {
+                || pending.iter().any(|known| known.pdr.id == pdr.id);
+            if is_known || self.session.pdrs.len() + pending.len() >= limit {
                 return Err(Refusal::rule(failed));
             }
             let pdi = it.group(IeType::PDI);
@@ -132,11 +131,11 @@ impl<'a> Draft<'a> {
                 fastlane_pfcp::Cause::MANDATORY_IE_MISSING,
                 IeType::PDI,
             ))?;
-            let pdi = pdr::detection(&pdi, self.around.network, failed)?;
+            let pdi = pdr::detection(&pdi, self.context.network, failed)?;
             (pdr.source, pdr.instance) = (pdi.source, pdi.instance);
-            asked.push(PendingPdr { pdr, pdi, is_update: false });
+            pending.push(PendingPdr { pdr, pdi, is_update: false });
         }
-        self.give_out(asked)
+        self.allocate(pending)
     }
 
     fn create_bars(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
@@ -152,9 +151,9 @@ impl<'a> Draft<'a> {
     }
 
     fn create_fars(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
-        let limit = self.around.settings.limits.fars;
+        let limit = self.context.settings.limits.fars;
         for it in group.groups(IeType::CREATE_FAR) {
-            let far = far::create(&it, self.around.network)?;
+            let far = far::create(&it, self.context.network)?;
             let fars = &mut self.session.fars;
             if fars.len() >= limit || fars.iter().any(|known| known.id == far.id) {
                 return Err(Refusal::rule(FailedRuleId::Far(far.id)));
@@ -165,7 +164,7 @@ impl<'a> Draft<'a> {
     }
 
     fn create_qers(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
-        let limit = self.around.settings.limits.qers;
+        let limit = self.context.settings.limits.qers;
         for it in group.groups(IeType::CREATE_QER) {
             let qer = qer::create(&it)?;
             let qers = &mut self.session.qers;
@@ -178,7 +177,7 @@ impl<'a> Draft<'a> {
     }
 
     fn create_urrs(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
-        let limit = self.around.settings.limits.urrs;
+        let limit = self.context.settings.limits.urrs;
         for it in group.groups(IeType::CREATE_URR) {
             let urr = urr::create(&it)?;
             let urrs = &mut self.session.urrs;
@@ -191,112 +190,15 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Applies Remove PDR, FAR, URR, QER and BAR. An unknown rule is refused. URRs and QERs are
-    /// removed from the PDRs that refer to them; a removed FAR must have no PDR left (see `check`).
-    pub(super) fn remove(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
-        let session = &mut self.session;
-        for it in group.groups(IeType::REMOVE_PDR) {
-            let id = it.need::<ie::PdrId>()?.0;
-            take(&mut session.pdrs, |it| it.id == id)
-                .ok_or(Refusal::rule(FailedRuleId::Pdr(id)))?;
-        }
-        for it in group.groups(IeType::REMOVE_FAR) {
-            let id = it.need::<ie::FarId>()?.0;
-            take(&mut session.fars, |it| it.id == id)
-                .ok_or(Refusal::rule(FailedRuleId::Far(id)))?;
-        }
-        for it in group.groups(IeType::REMOVE_URR) {
-            let id = it.need::<ie::UrrId>()?.0;
-            let urr = take(&mut session.urrs, |it| it.id == id);
-            self.removed.push(urr.ok_or(Refusal::rule(FailedRuleId::Urr(id)))?);
-            session.pdrs.iter_mut().for_each(|pdr| pdr.urrs.retain(|urr| *urr != id));
-            session.urrs.iter_mut().for_each(|urr| urr.linked.retain(|urr| *urr != id));
-        }
-        for it in group.groups(IeType::REMOVE_QER) {
-            let id = it.need::<ie::QerId>()?.0;
-            take(&mut session.qers, |it| it.id == id)
-                .ok_or(Refusal::rule(FailedRuleId::Qer(id)))?;
-            session.pdrs.iter_mut().for_each(|pdr| pdr.qers.retain(|qer| *qer != id));
-        }
-        for it in group.groups(IeType::REMOVE_BAR) {
-            let id = it.need::<ie::BarId>()?.0;
-            take(&mut session.bars, |it| it.id == id)
-                .ok_or(Refusal::rule(FailedRuleId::Bar(id)))?;
-            let fars = session.fars.iter_mut().filter(|far| far.bar == Some(id));
-            fars.for_each(|far| far.bar = None);
-        }
-        Ok(())
-    }
-
-    /// Applies Update BAR, FAR, QER, URR and PDR.
-    pub(super) fn update(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
-        let session = &mut self.session;
-        for it in group.groups(IeType::UPDATE_BAR) {
-            let id = it.need::<ie::BarId>()?.0;
-            let bar = session.bars.iter_mut().find(|bar| bar.id == id);
-            far::apply_bar(bar.ok_or(Refusal::rule(FailedRuleId::Bar(id)))?, &it)?;
-        }
-        for it in group.groups(IeType::UPDATE_FAR) {
-            let id = it.need::<ie::FarId>()?.0;
-            let far = session.fars.iter_mut().find(|far| far.id == id);
-            let far = far.ok_or(Refusal::rule(FailedRuleId::Far(id)))?;
-            far::update(far, &it, self.around.network, session.version)?;
-        }
-        for it in group.groups(IeType::UPDATE_QER) {
-            let id = it.need::<ie::QerId>()?.0;
-            let qer = session.qers.iter_mut().find(|qer| qer.id == id);
-            qer::update(qer.ok_or(Refusal::rule(FailedRuleId::Qer(id)))?, &it)?;
-        }
-        for it in group.groups(IeType::UPDATE_URR) {
-            self.update_urr(&it)?;
-        }
-        self.update_pdrs(group)
-    }
-
-    fn update_urr(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
-        let id = group.need::<ie::UrrId>()?.0;
-        let place = self.session.urrs.iter().position(|urr| urr.id == id);
-        let place = place.ok_or(Refusal::rule(FailedRuleId::Urr(id)))?;
-        let meter = (self.around.meter)(&self.session.urrs[place]);
-        let mut outcome = Ok(());
-        usage::update(&mut self.session.urrs[place], &meter, self.around.now, |urr| {
-            urr::apply(urr, group).unwrap_or_else(|refusal| {
-                outcome = Err(refusal);
-                UrrUpdate::default()
-            })
-        });
-        outcome
-    }
-
-    fn update_pdrs(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
-        let mut asked = Vec::new();
-        for it in group.groups(IeType::UPDATE_PDR) {
-            let id = it.need::<ie::PdrId>()?.0;
-            let failed = FailedRuleId::Pdr(id);
-            let known = self.session.pdrs.iter_mut().find(|pdr| pdr.id == id);
-            let known = known.ok_or(Refusal::rule(failed))?;
-            pdr::update(known, &it)?;
-            if let Some(pdi) = it.group(IeType::PDI) {
-                let pdi = pdr::detection(&pdi, self.around.network, failed)?;
-                (known.source, known.instance) = (pdi.source, pdi.instance);
-                asked.push(PendingPdr { pdr: known.clone(), pdi, is_update: true });
-            }
-        }
-        self.give_out(asked)
-    }
-
     /// Returns the network instance of the PDRs that match packets from the data network.
-    fn data_network(&self, asked: &[PendingPdr]) -> Option<InstanceId> {
+    fn data_network(&self, pending: &[PendingPdr]) -> Option<InstanceId> {
         let is_from_there = |pdr: &&Pdr| matches!(pdr.source, Source::Core | Source::SgiLan);
-        let known = self.session.pdrs.iter().chain(asked.iter().map(|asked| &asked.pdr));
+        let known = self.session.pdrs.iter().chain(pending.iter().map(|pending| &pending.pdr));
         known.filter(is_from_there).find_map(|pdr| pdr.instance)
     }
 }
 
-/// Removes and returns the first element that matches.
-fn take<T>(list: &mut Vec<T>, is_it: impl FnMut(&T) -> bool) -> Option<T> {
-    list.iter().position(is_it).map(|place| list.remove(place))
-}
+mod modification;
 
 /// Maximum number of framed routes of a PDR. Each one costs as much as the routes inside it.
 const NETWORKS: usize = 64;
@@ -304,9 +206,9 @@ const NETWORKS: usize = 64;
 impl Draft<'_> {
     /// Resolves filter references and checks that all references between rules are valid. Removing
     /// a FAR that a PDR still refers to is refused (clause 5.2.1).
-    pub(in crate::pfcp::sessions) fn check(&mut self, removed: &[u32]) -> Result<(), Refusal> {
+    pub(super) fn check(&mut self, removed: &[u32]) -> Result<(), Refusal> {
         follow(&mut self.session)?;
-        let (session, settings) = (&self.session, self.around.settings);
+        let (session, settings) = (&self.session, self.context.settings);
         if let Some(pdr) = session.pdrs.iter().find(|pdr| removed.contains(&pdr.far)) {
             let is_there = session.fars.iter().any(|far| far.id == pdr.far);
             if !is_there {
@@ -369,4 +271,156 @@ fn follow(session: &mut Session) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+/// Network instances from which the pool of a UE address is selected.
+#[derive(Clone, Copy, Debug)]
+struct PoolChoice {
+    /// Network instance of the PDR.
+    of_pdr: Option<InstanceId>,
+    /// Network instance of the PDRs that match packets from the data network.
+    of_others: Option<InstanceId>,
+}
+
+impl Draft<'_> {
+    /// Allocates the requested resources of each PDR and adds the PDRs to the session.
+    fn allocate(&mut self, pending: Vec<PendingPdr>) -> Result<(), Refusal> {
+        let of_others = self.data_network(&pending);
+        for PendingPdr { mut pdr, pdi, is_update } in pending {
+            let choice = PoolChoice { of_pdr: pdr.instance, of_others };
+            let tunnel = match pdi.tunnel {
+                Some(requested) => Some((requested, self.tunnel(&pdr, &requested)?)),
+                None => None,
+            };
+            let user = match pdi.user {
+                Some(requested) => Some((requested, self.user(&requested, choice)?)),
+                None => None,
+            };
+            pdr.tunnel = tunnel.map(|(_, tunnel)| tunnel);
+            pdr.user = user.map(|(_, user)| user);
+            let tunnel =
+                tunnel.filter(|(requested, _)| requested.is_choose()).map(|(_, tunnel)| tunnel);
+            let user = user.filter(|(requested, _)| requested.choose_v4 || requested.choose_v6);
+            let user = user.map(|(requested, user)| (user, requested.is_destination));
+            if tunnel.is_some() || user.is_some() {
+                self.created.push(Created { pdr: pdr.id, tunnel, user, is_update });
+            }
+            pdi.fill(&mut pdr);
+            match self.session.pdrs.iter_mut().find(|known| known.id == pdr.id) {
+                Some(known) => *known = pdr,
+                None => self.session.pdrs.push(pdr),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the F-TEID of a PDR (clause 5.5). It is allocated here on CHOOSE. Otherwise the
+    /// control plane's value is used if the control plane allocates, restores a session, or names
+    /// an F-TEID of this session.
+    fn tunnel(&mut self, pdr: &Pdr, requested: &ie::FTeid) -> Result<LocalTunnel, Refusal> {
+        let option = Refusal::of(Cause::INVALID_F_TEID_ALLOCATION_OPTION, IeType::F_TEID);
+        let chooses = self.context.settings.teid == TeidChoice::Upf;
+        if requested.is_choose() {
+            return if chooses { self.choose(pdr, requested) } else { Err(option) };
+        }
+        if let Some(known) = self.tunnels.iter().find(|known| known.teid == requested.teid) {
+            return Ok(*known);
+        }
+        if chooses && !self.context.restores {
+            return Err(option);
+        }
+        if matches!(requested.teid, 0 | u32::MAX) {
+            return Err(Refusal::incorrect(IeType::F_TEID));
+        }
+        if (self.context.owner)(requested.teid).is_some_and(|owner| owner != self.session.id) {
+            return Err(Refusal::rule_by(FailedRuleId::Pdr(pdr.id), IeType::F_TEID));
+        }
+        let tunnel = LocalTunnel {
+            teid: requested.teid,
+            v4: requested.v4,
+            v6: requested.v6,
+            is_ours: false,
+        };
+        self.tunnels.push(tunnel);
+        Ok(tunnel)
+    }
+
+    fn choose(&mut self, pdr: &Pdr, requested: &ie::FTeid) -> Result<LocalTunnel, Refusal> {
+        let same = |(id, _): &&(u8, LocalTunnel)| Some(*id) == requested.choose_id;
+        if let Some((_, tunnel)) = self.chosen.iter().find(same) {
+            return Ok(*tunnel);
+        }
+        let failed = FailedRuleId::Pdr(pdr.id);
+        let none = Refusal::rule_by(failed, IeType::F_TEID);
+        let (v4, v6) = self.context.network.endpoint(pdr.instance, pdr.source).ok_or(none)?;
+        let (v4, v6) = (v4.filter(|_| requested.choose_v4), v6.filter(|_| requested.choose_v6));
+        if v4.is_none() && v6.is_none() {
+            return Err(none);
+        }
+        let (shape, id, owner) = (self.context.shape, self.session.id, self.context.owner);
+        let tunnels = &self.tunnels;
+        let is_taken =
+            |teid| owner(teid).is_some() || tunnels.iter().any(|tunnel| tunnel.teid == teid);
+        let teid = next_teid(shape, id, &mut self.session.generation, is_taken);
+        let teid = teid.ok_or(Refusal::because(Cause::NO_RESOURCES_AVAILABLE))?;
+        let tunnel = LocalTunnel { teid, v4, v6, is_ours: true };
+        self.tunnels.push(tunnel);
+        self.chosen.extend(requested.choose_id.map(|id| (id, tunnel)));
+        Ok(tunnel)
+    }
+
+    /// Returns the UE IP addresses (clause 5.21). A session gets one IPv4 address and one IPv6
+    /// prefix.
+    fn user(
+        &mut self,
+        requested: &ie::UeIpAddress,
+        choice: PoolChoice,
+    ) -> Result<UserAddress, Refusal> {
+        let mut user = pdr::user_address(requested)?;
+        let now = self.context.now.monotonic;
+        if requested.choose_v6 && pdr::prefix_length(requested)? != 64 {
+            return Err(Refusal::unsupported(IeType::UE_IP_ADDRESS));
+        }
+        let known = self.session.pdrs.iter().filter_map(|pdr| pdr.user).filter(|it| it.is_ours);
+        let known: Vec<UserAddress> = known.collect();
+        if requested.choose_v4 {
+            user.v4 = match known.iter().find_map(|known| known.v4) {
+                Some(known) => Some(known),
+                None => {
+                    let instance = self.pool(Family::V4, choice)?;
+                    let taken = self.context.addresses.take_v4(instance, now).ok_or(occupied())?;
+                    self.taken.push(UeKey::v4(instance, taken));
+                    Some(taken)
+                }
+            };
+        }
+        if requested.choose_v6 {
+            user.v6 = match known.iter().find_map(|known| known.v6) {
+                Some(known) => Some(known),
+                None => {
+                    let instance = self.pool(Family::V6, choice)?;
+                    let taken = self.context.addresses.take_v6(instance, now).ok_or(occupied())?;
+                    self.taken.push(UeKey::v6(instance, taken));
+                    Some((taken, 64))
+                }
+            };
+        }
+        user.is_ours = requested.choose_v4 || requested.choose_v6;
+        if user.v4.is_none() && user.v6.is_none() {
+            return Err(Refusal::incorrect(IeType::UE_IP_ADDRESS));
+        }
+        Ok(user)
+    }
+
+    /// Returns the network instance whose pool provides the address.
+    fn pool(&self, family: Family, choice: PoolChoice) -> Result<InstanceId, Refusal> {
+        let PoolChoice { of_pdr, of_others } = choice;
+        let instance =
+            self.context.addresses.pool_of(self.context.network, of_pdr, of_others, family);
+        instance.ok_or(Refusal::unsupported(IeType::UE_IP_ADDRESS))
+    }
+}
+
+const fn occupied() -> Refusal {
+    Refusal::of(Cause::ALL_DYNAMIC_ADDRESSES_ARE_OCCUPIED, IeType::UE_IP_ADDRESS)
 }

@@ -187,7 +187,7 @@ impl Sessions {
         let owner = |teid| owner_of(store, published, shape, teid);
         let version = before.map_or(0, |before| before.version);
         let meter = |urr: &Urr| meter_of(published, version, urr);
-        let around = DraftContext {
+        let draft_context = DraftContext {
             network: &self.network,
             settings: &self.settings,
             shape,
@@ -197,7 +197,7 @@ impl Sessions {
             restores: flags.has(ie::PfcpsereqFlags::RESTI),
             now: context.now,
         };
-        let mut draft = Draft::of(session, around);
+        let mut draft = Draft::of(session, draft_context);
         if let Err(refusal) = fill(&mut draft, before.is_some(), group) {
             draft.give_up();
             return Err(refusal);

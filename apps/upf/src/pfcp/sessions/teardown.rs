@@ -12,11 +12,8 @@ use fastlane_pfcp::Ie;
 use fastlane_pfcp::ie::FqCsid;
 
 use super::Sessions;
-use crate::alloc::{Addresses, Family};
 use crate::pfcp::RequestKey;
-use crate::rules::compile::keys;
-use crate::rules::layout::key::UeKey;
-use crate::session::{Network, Pdr, Session, SessionIndex, Source, Urr};
+use crate::session::{Session, SessionIndex, Urr};
 use crate::store::StoreError;
 use crate::time::{MILLISECOND, Now};
 
@@ -156,49 +153,6 @@ impl Sessions {
         self.places.give_back(session.id);
         Ok(())
     }
-
-    /// Claims the UE addresses after a change and puts those before it, if no longer used, into
-    /// quarantine.
-    pub(super) fn exchange_addresses(
-        &mut self,
-        before: Option<&Session>,
-        after: Option<&Session>,
-        now: Now,
-    ) {
-        let had = before.map(|session| self.users_of(session)).unwrap_or_default();
-        let has = after.map(|session| self.users_of(session)).unwrap_or_default();
-        has.iter().for_each(|key| self.addresses.claim(key));
-        let gone = had.iter().filter(|key| !has.contains(key));
-        gone.for_each(|key| self.addresses.put_to_rest(key, now.monotonic));
-    }
-
-    fn users_of(&self, session: &Session) -> Vec<UeKey> {
-        let users = keys(session, self.published.context()).users;
-        users_of(session, users, &self.network, &self.addresses)
-    }
-}
-
-/// Returns the UE addresses of a session: the lookup keys `users`, and pool addresses that no key
-/// contains yet.
-pub(super) fn users_of(
-    session: &Session,
-    mut users: Vec<UeKey>,
-    network: &Network,
-    addresses: &Addresses,
-) -> Vec<UeKey> {
-    let is_from_there = |pdr: &&Pdr| matches!(pdr.source, Source::Core | Source::SgiLan);
-    let of_others = session.pdrs.iter().filter(is_from_there).find_map(|pdr| pdr.instance);
-    for pdr in &session.pdrs {
-        let Some(user) = pdr.user.filter(|user| user.is_ours) else { continue };
-        let pool = |family| addresses.pool_of(network, pdr.instance, of_others, family);
-        if let Some(v4) = user.v4 {
-            users.extend(pool(Family::V4).map(|it| UeKey::v4(it, v4)));
-        }
-        if let Some((v6, 64)) = user.v6 {
-            users.extend(pool(Family::V6).map(|it| UeKey::v6(it, v6)));
-        }
-    }
-    users
 }
 
 /// Returns true if the session has an FQ-CSID in common with `set`.
