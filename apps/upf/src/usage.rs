@@ -90,22 +90,21 @@
 //! session indices in 10 ms. Timers are one heap with at most one deadline per session, rebuilt
 //! from the records by [`Usage::open`]. A call evaluates at most 512 sessions.
 
-mod collect;
 mod engine;
 mod evaluate;
 mod measurement;
 mod peer_tunnels;
-mod report_messages;
 mod report_response;
+mod reports;
 mod schedule;
 
-pub use collect::{
-    DURATION, MOST, PACKETS, VOLUME, collect_all, collect_for_response, forget_notified, take,
-};
 pub use engine::{ReportContext, SessionBackend, Usage, UsageStatistics};
 pub use measurement::{Meter, STOP_OF_TRAFFIC_S, StateSlots, begin, next, settle, update};
-pub use report_messages::write_usage;
 pub use report_response::Outcome;
+pub use reports::write_usage;
+pub use reports::{
+    DURATION, MOST, PACKETS, VOLUME, collect_all, collect_for_response, forget_notified, take,
+};
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::measurement::StateSlots;
 use super::peer_tunnels::{Remotes, tunnels};
-use super::report_messages::error_request;
+use super::reports::error_request;
 use super::schedule::{Parked, Timers};
 use crate::rules::layout::message::{PathMessage, SessionEvent};
 use crate::session::{DownlinkData, Session, SessionIndex};

@@ -1,11 +1,11 @@
 //! Evaluation of a session: due reports are committed, then sent.
 
-use super::collect::collect_all;
 use super::engine::{AGAIN, DELAYED, MOST_REQUESTS, ReportContext, SessionBackend, Usage};
 use super::measurement::next;
 use super::measurement::settle;
 use super::measurement::{Meter, later};
-use super::report_messages::report_request;
+use super::reports::collect_all;
+use super::reports::report_request;
 use crate::rules::layout::counter_slots::event;
 use crate::rules::layout::message::SessionEvent;
 use crate::session::{
