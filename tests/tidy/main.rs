@@ -24,7 +24,7 @@ const IMPORTS: [(&str, &[&str]); 25] = [
     ("fastlane-af-xdp", &["core", "steer", "table", "wire"]),
     ("fastlane-dpdk", &["core", "steer", "table", "wire"]),
     ("fastlane-kernel", &["core", "netlink", "steer", "wire"]),
-    ("fastlane-local", &["core", "sharding"]),
+    ("fastlane-local", &["core", "sharding", "table"]),
     ("fastlane-measure", &[""]),
     ("fastlane-memif", &["core", "steer", "table", "wire"]),
     ("fastlane-mirror", &["core", "netlink", "table"]),

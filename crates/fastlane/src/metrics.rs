@@ -5,14 +5,14 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use fastlane_table::Doorbell;
 use fastlane_table::counters::Counters;
 use prometheus_client::registry::Registry;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::describe::Application;
 
@@ -52,7 +52,7 @@ pub enum MetricsError {
 #[derive(Debug)]
 pub struct Metrics {
     address: SocketAddr,
-    wake: Arc<OwnedFd>,
+    wake: Arc<Doorbell>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -84,8 +84,7 @@ impl Metrics {
             Ok((listener.local_addr()?, listener))
         };
         let (local, listener) = bind().map_err(|source| MetricsError::Bind { address, source })?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let wake = Arc::new(wake.map_err(io::Error::from).map_err(failed("no event descriptor"))?);
+        let wake = Arc::new(Doorbell::create().map_err(failed("no event descriptor"))?);
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Collector::new(application, counters)));
         more.into_iter().for_each(|collector| registry.register_collector(collector));
@@ -104,7 +103,7 @@ impl Metrics {
 
 impl Drop for Metrics {
     fn drop(&mut self) {
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        self.wake.ring();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -113,7 +112,7 @@ impl Drop for Metrics {
 
 struct Endpoint {
     listener: TcpListener,
-    wake: Arc<OwnedFd>,
+    wake: Arc<Doorbell>,
     registry: Registry,
 }
 

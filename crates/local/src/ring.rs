@@ -16,7 +16,7 @@ mod lane_ring;
 mod lender;
 mod spsc;
 
-pub use doorbell::Doorbell;
+pub use doorbell::LaneDoorbell;
 pub use lane_ring::{LaneRingEnd, doorbells, lane_ring};
 
 use lender::Lender;
@@ -43,8 +43,8 @@ pub struct RingQueue {
 /// doorbell.
 pub fn pair(port_a: PortId, port_b: PortId, capacity: usize) -> io::Result<(RingQueue, RingQueue)> {
     let capacity = capacity.max(1);
-    let (to_b, from_a) = channel(capacity, &Arc::new(Doorbell::new()?));
-    let (to_a, from_b) = channel(capacity, &Arc::new(Doorbell::new()?));
+    let (to_b, from_a) = channel(capacity, &Arc::new(LaneDoorbell::new()?));
+    let (to_a, from_b) = channel(capacity, &Arc::new(LaneDoorbell::new()?));
     let end = |port, producer, consumer| {
         let (lender, statistics) = (Lender::new(producer), Statistics::default());
         RingQueue { port, lender, consumer, statistics }

@@ -3,9 +3,10 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use fastlane_table::Doorbell;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Maximum length of a request head in bytes.
@@ -24,12 +25,12 @@ pub(super) struct Page {
 pub(super) struct Exchange<'a> {
     stream: TcpStream,
     /// Becomes readable when the endpoint ends, which aborts the exchange.
-    wake: &'a OwnedFd,
+    wake: &'a Doorbell,
     deadline: Instant,
 }
 
 impl<'a> Exchange<'a> {
-    pub(super) fn new(stream: TcpStream, wake: &'a OwnedFd) -> Self {
+    pub(super) fn new(stream: TcpStream, wake: &'a Doorbell) -> Self {
         Self { stream, wake, deadline: Instant::now() + PATIENCE }
     }
 

@@ -1,13 +1,13 @@
 //! Thread that applies netlink events to the mirror's tables.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fastlane_mirror::{Follower, FollowerStatistics};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use fastlane_table::Doorbell;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::ingress::IngressTable;
@@ -20,7 +20,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Handle of the thread `mirror`. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct MirrorThread {
-    stop: Arc<OwnedFd>,
+    stop: Arc<Doorbell>,
     statistics: Arc<Mutex<FollowerStatistics>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -33,7 +33,7 @@ impl MirrorThread {
         linux_interfaces: Vec<Option<u32>>,
     ) -> io::Result<Self> {
         ingress.publish(&linux_interfaces, &netconf.conf);
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let stop = Arc::new(Doorbell::create()?);
         let statistics = Arc::new(Mutex::new(follower.statistics()));
         let (theirs, shown) = (Arc::clone(&stop), Arc::clone(&statistics));
         let following = FollowLoop { follower, netconf, ingress, linux_interfaces, shown };
@@ -50,8 +50,7 @@ impl MirrorThread {
 
 impl Drop for MirrorThread {
     fn drop(&mut self) {
-        // The write cannot fail: the eventfd counter is 0 or 1.
-        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        self.stop.ring();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // a panic has printed its message
         }
@@ -68,7 +67,7 @@ struct FollowLoop {
 }
 
 impl FollowLoop {
-    fn run(mut self, stop: &OwnedFd) {
+    fn run(mut self, stop: &Doorbell) {
         let mut failing = false;
         loop {
             let done = match self.wait(stop, failing) {
@@ -95,7 +94,7 @@ impl FollowLoop {
     }
 
     /// Waits for events or a timeout. Returns true if the thread is to end.
-    fn wait(&self, stop: &OwnedFd, failing: bool) -> Result<bool, String> {
+    fn wait(&self, stop: &Doorbell, failing: bool) -> Result<bool, String> {
         let timeouts = [self.follower.timeout(), self.netconf.timeout()];
         let timeout = if failing { Some(RETRY) } else { timeouts.into_iter().flatten().min() };
         let timeout = timeout.map(|time| Timespec {

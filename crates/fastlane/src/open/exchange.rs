@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastlane_core::{LaneConfig, Pool};
-use fastlane_local::ring::{self, Doorbell};
+use fastlane_local::ring::{self, LaneDoorbell};
 use fastlane_sharding::{
     ExchangeConfig, FrameShard, LaneBy, LaneRing, ShardClassifier, ShardMigration, Shards,
 };
@@ -70,7 +70,7 @@ pub(crate) fn connect(plan: &Plan, lanes: &[LaneConfig]) -> Result<LaneExchanges
 /// Creates for each lane its ring to each other lane that needs one.
 fn lane_rings(
     plan: &Plan,
-    bells: &[Arc<Doorbell>],
+    bells: &[Arc<LaneDoorbell>],
     ring: usize,
 ) -> Vec<Vec<Option<Box<dyn LaneRing>>>> {
     let count = bells.len();

@@ -1,13 +1,13 @@
 //! Server side of a session: a thread that accepts clients and passes their requests to a service.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use fastlane_table::Doorbell;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::SessionError;
 use super::listener::Listener;
@@ -16,7 +16,7 @@ use super::peer::{Peer, Service, TIMEOUT};
 /// Session of this application. Dropping it ends all connections and removes the socket.
 #[derive(Debug)]
 pub struct Session {
-    wake: Arc<OwnedFd>,
+    wake: Arc<Doorbell>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn serve(
     Reservation(listener): Reservation,
     service: impl Service + Send + 'static,
 ) -> io::Result<Session> {
-    let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+    let wake = Arc::new(Doorbell::create()?);
     let server = Server { wake: Arc::clone(&wake), listener, service, peers: vec![], due: None };
     let thread = std::thread::Builder::new().name("session".to_owned());
     let thread = thread.spawn(|| server.run())?;
@@ -60,7 +60,7 @@ pub(crate) fn serve(
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        self.wake.ring();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -68,7 +68,7 @@ impl Drop for Session {
 }
 
 struct Server<S> {
-    wake: Arc<OwnedFd>,
+    wake: Arc<Doorbell>,
     listener: Listener,
     service: S,
     peers: Vec<Peer>,

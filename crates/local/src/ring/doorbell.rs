@@ -5,32 +5,31 @@
 //! other. So a sender rings only for a sleeper, and once.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use rustix::event::{EventfdFlags, eventfd};
+use fastlane_table::Doorbell;
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 const RUNG: u32 = 2;
 
-/// Doorbell of one lane, or of one end of a ring: any number of senders, one sleeper. It is an
-/// eventfd with a state that saves the system call for a lane that is awake.
+/// Doorbell of one lane, or of one end of a ring: any number of senders, one sleeper. Its state
+/// saves the system call for a lane that is awake.
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct Doorbell {
+pub struct LaneDoorbell {
     state: AtomicU32,
-    event: OwnedFd,
+    event: Doorbell,
 }
 
-impl Doorbell {
+impl LaneDoorbell {
     /// Creates the doorbell of a lane that is awake.
     ///
     /// # Errors
     /// Returns an error if the process has reached its limit of descriptors.
     pub fn new() -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { state: AtomicU32::new(AWAKE), event })
+        Ok(Self { state: AtomicU32::new(AWAKE), event: Doorbell::create()? })
     }
 
     /// Announces that the sleeper is about to sleep. It must poll its rings between this call and
@@ -52,7 +51,7 @@ impl Doorbell {
     fn wake_up(&self) {
         if self.state.swap(AWAKE, Ordering::Relaxed) == RUNG {
             // A sender may write after this read: then the next sleep ends at once, without harm.
-            let _ = rustix::io::read(&self.event, &mut [0; 8]);
+            let _ = self.event.drain();
         }
     }
 
@@ -69,7 +68,7 @@ impl Doorbell {
     fn ring_now(&self) {
         let rung = self.state.compare_exchange(ASLEEP, RUNG, Ordering::Relaxed, Ordering::Relaxed);
         if rung.is_ok() {
-            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+            self.event.ring();
         }
     }
 
@@ -86,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    fn is_readable(doorbell: &Doorbell) -> bool {
+    fn is_readable(doorbell: &LaneDoorbell) -> bool {
         let event = doorbell.event();
         let mut events = [PollFd::new(&event, PollFlags::IN)];
         poll(&mut events, Some(&Timespec::default())).unwrap() == 1
@@ -94,7 +93,7 @@ mod tests {
 
     #[test]
     fn only_a_sleeper_is_woken_and_once() {
-        let doorbell = Doorbell::new().unwrap();
+        let doorbell = LaneDoorbell::new().unwrap();
         doorbell.ring();
         assert!(!is_readable(&doorbell), "awake");
         doorbell.arm();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fastlane_core::{Burst, METADATA_LENGTH, Packet, PacketOwnership, Pool, PortId, Sent};
 
-use super::doorbell::Doorbell;
+use super::doorbell::LaneDoorbell;
 use super::lender::Lender;
 use super::spsc::{Consumer, channel};
 
@@ -29,7 +29,7 @@ pub struct LaneRingEnd {
 /// direction holds `capacity` packets, at least one. Frames have `frame_size` bytes in both lanes.
 #[must_use]
 pub fn lane_ring(
-    doorbells: [&Arc<Doorbell>; 2],
+    doorbells: [&Arc<LaneDoorbell>; 2],
     capacity: usize,
     frame_size: usize,
 ) -> [LaneRingEnd; 2] {
@@ -50,8 +50,8 @@ pub fn lane_ring(
 ///
 /// # Errors
 /// Returns an error if the process has reached its limit of descriptors.
-pub fn doorbells(lanes: usize) -> io::Result<Vec<Arc<Doorbell>>> {
-    (0..lanes).map(|_| Doorbell::new().map(Arc::new)).collect()
+pub fn doorbells(lanes: usize) -> io::Result<Vec<Arc<LaneDoorbell>>> {
+    (0..lanes).map(|_| LaneDoorbell::new().map(Arc::new)).collect()
 }
 
 impl fastlane_sharding::LaneRing for LaneRingEnd {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fastlane_core::{Packet, PacketOwnership, Partial, PortId, RawVerdict};
 
-use super::doorbell::Doorbell;
+use super::doorbell::LaneDoorbell;
 
 /// Descriptor of a lent packet.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +56,8 @@ struct Shared {
     producer_closed: Padded<AtomicBool>,
     /// True once the consumer reads no more.
     consumer_closed: AtomicBool,
-    /// Doorbell of the consumer.
-    doorbell: Arc<Doorbell>,
+    /// LaneDoorbell of the consumer.
+    doorbell: Arc<LaneDoorbell>,
     slots: Box<[UnsafeCell<Descriptor>]>,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Consumer {
 }
 
 /// Creates an empty ring for `capacity` packets, whose consumer waits for `doorbell`.
-pub(super) fn channel(capacity: usize, doorbell: &Arc<Doorbell>) -> (Producer, Consumer) {
+pub(super) fn channel(capacity: usize, doorbell: &Arc<LaneDoorbell>) -> (Producer, Consumer) {
     let empty = Descriptor {
         data: NonNull::dangling(),
         length: 0,
