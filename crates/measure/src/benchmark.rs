@@ -1,7 +1,8 @@
 //! Benchmark of a network function: throughput, latency, bursts and CPU time of a device under
 //! test, alone or against a rival (RFC 2544, RFC 8219).
 //!
-//! A description, a JSON file, defines device, generator and tests; a rig runs the device and its generator.
+//! A description, a JSON file, defines device, generator and tests. A rig runs the device and its
+//! generator.
 
 use std::fs::File;
 use std::io::Write;

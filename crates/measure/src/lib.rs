@@ -1,6 +1,6 @@
 //! The measurement method of Fastlane: contenders in alternating slices, ratios with their
-//! intervals, a description of the machine, charts, and the [`benchmark`] of a network function. All
-//! but the last depend on neither packets nor the framework.
+//! intervals, a description of the machine, charts, and the [`benchmark`] of a network function.
+//! All modules but the last depend on neither packets nor the framework.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! BPF links of XDP programs and their modes, by bpf(2). The loader creates such links too, but does
-//! not give access to their descriptors, which a successor needs.
+//! BPF links of XDP programs and their modes, by bpf(2). The loader creates such links too, but
+//! does not give access to their descriptors, which a successor needs.
 #![allow(unsafe_code, reason = "bpf(2) and if_nametoindex(3)")]
 
 use std::{
