@@ -150,6 +150,8 @@ pub(crate) fn declared_function(line: &str) -> Option<&str> {
 fn parameters(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let (mut current, mut depth, mut angle, mut previous) = (String::new(), 0, 0, ' ');
+    // The visibility may have parentheses of its own: `pub(crate) fn`.
+    let text = text.split_once("fn ").map_or(text, |(_, rest)| rest);
     for character in text.chars() {
         match character {
             '<' => angle += 1,

@@ -10,7 +10,7 @@ use crate::progress::Progress;
 use crate::report::{LaneResult, Report};
 use crate::settings::{Mode, Settings, SettingsError, refuse};
 use crate::sink::Sink;
-use crate::trial::{Trial, Until};
+use crate::trial::{Trial, TrialParts, Until};
 
 /// State that the lanes of a run have in common.
 #[derive(Debug)]
@@ -66,7 +66,8 @@ impl RunContext {
             duration: milliseconds(settings.duration_ms),
         });
         let linger = milliseconds(settings.linger_ms);
-        Ok(Trial::new(*number, generator, (sink, sink_port), until, linger, progress))
+        let parts = TrialParts { generator, sink, sink_port, until, linger };
+        Ok(Trial::new(*number, parts, progress))
     }
 
     /// Creates the sink of a lane.

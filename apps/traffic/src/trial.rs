@@ -37,6 +37,19 @@ pub(crate) enum Timer {
 /// trial has no effect.
 const KINDS: [Timer; 3] = [Timer::Wake, Timer::Linger, Timer::End];
 
+/// Generator and sink of a lane in a run, and the end of the run.
+#[derive(Debug)]
+pub(crate) struct TrialParts {
+    /// Generator, in a lane that sends.
+    pub(crate) generator: Option<Generator>,
+    pub(crate) sink: Sink,
+    pub(crate) sink_port: PortId,
+    /// End condition of a run that only receives.
+    pub(crate) until: Option<Until>,
+    /// Time without arrivals after the last packet that ends the run, in nanoseconds.
+    pub(crate) linger: u64,
+}
+
 /// Part of one lane in a run.
 #[derive(Debug)]
 pub(crate) struct Trial {
@@ -45,9 +58,7 @@ pub(crate) struct Trial {
     pub(crate) sending: bool,
     pub(crate) sink: Sink,
     pub(crate) sink_port: PortId,
-    /// End condition of a run that only receives.
     pub(crate) until: Option<Until>,
-    /// Time without arrivals after the last packet that ends the run, in nanoseconds.
     pub(crate) linger: u64,
     pub(crate) progress: Arc<Progress>,
     wake_at: Option<u64>,
@@ -57,15 +68,9 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// Creates a part that has not started. `linger` is in nanoseconds.
-    pub(crate) fn new(
-        run: u16,
-        generator: Option<Generator>,
-        (sink, sink_port): (Sink, PortId),
-        until: Option<Until>,
-        linger: u64,
-        progress: &Arc<Progress>,
-    ) -> Self {
+    /// Creates a part of run number `run` that has not started.
+    pub(crate) fn new(run: u16, parts: TrialParts, progress: &Arc<Progress>) -> Self {
+        let TrialParts { generator, sink, sink_port, until, linger } = parts;
         Self {
             run,
             sending: generator.is_some(),

@@ -64,6 +64,21 @@ impl std::fmt::Display for MemifContender {
     }
 }
 
+/// Running program that moves packets.
+pub(crate) struct RunningProgram {
+    program: Program,
+    /// Thread that moves the packets.
+    thread: u64,
+    eal: Eal,
+}
+
+impl From<Application> for RunningProgram {
+    fn from(application: Application) -> Self {
+        let Application { program, thread, .. } = application;
+        Self { program, thread, eal: Eal::new() }
+    }
+}
+
 /// Device under test: a program that serves a memif socket, and the client that sends frames to it.
 /// The program is stopped unless it is being measured.
 pub struct Device {
@@ -96,32 +111,33 @@ impl Device {
         let native = json!({ "memif": { "socket": socket.0, "role": "server" } });
         let ours = |which, driver| {
             let lanes = json!({ "idle": idle });
-            let Application { program, thread, .. } = Application::start(&which, &driver, &lanes)?;
-            Ok::<_, crate::Error>((program, thread, Eal::new()))
+            Application::start(&which, &driver, &lanes).map(RunningProgram::from)
         };
-        let (program, thread, eal) = match who {
+        let rival = |(program, thread, eal)| RunningProgram { program, thread, eal };
+        let program = match who {
             MemifContender::Native => ours(ApplicationKind::Macswap, native)?,
             MemifContender::NativeInC => {
                 let compiled = macswap_in_c::Compiled::new()?;
                 ours(ApplicationKind::Other(compiled.program()), native)?
             }
             MemifContender::OnDpdk => ours(ApplicationKind::Macswap, dpdk_driver(&vdev))?,
-            MemifContender::Testpmd => Testpmd::start(&vdev, 32, 0)?.process(),
-            MemifContender::ByHand => ByHand::start(compiled, &vdev, 32, 0)?.process()?,
+            MemifContender::Testpmd => rival(Testpmd::start(&vdev, 32, 0)?.process()),
+            MemifContender::ByHand => rival(ByHand::start(compiled, &vdev, 32, 0)?.process()?),
         };
-        Self::attach((program, thread, eal), vec![socket], Frames::alike(length))
+        Self::attach(program, vec![socket], Frames::alike(length))
     }
 
     /// Connects to a running program as a device. Frames go to the first of `sockets` and come back
-    /// from the last; `thread` moves the packets.
+    /// from the last.
     ///
     /// # Errors
     /// Returns an error if the device does not respond.
     pub(crate) fn attach(
-        (mut program, thread, eal): (Program, u64, Eal),
+        program: RunningProgram,
         sockets: Vec<Socket>,
         frames: Frames,
     ) -> Result<Self> {
+        let RunningProgram { mut program, thread, eal } = program;
         let (Some(first), Some(last)) = (sockets.first(), sockets.last()) else {
             return Err("a device without sockets".into());
         };

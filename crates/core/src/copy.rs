@@ -2,9 +2,9 @@
 
 use crate::{Packet, PacketOwnership, Pool, Queue, RegionId};
 
-/// Copies the packets of a run that are of another memory region than `region` into memory of
-/// `exit`. Returns the number of packets from the front that are of that region then; the rest found
-/// no free frame there.
+/// Copies those packets of a run that are not of `region` into memory of `exit`, which is of that
+/// region. Returns the number of packets from the front that are of it then; the rest found no free
+/// frame there.
 #[cold]
 pub(crate) fn copy_into(
     exit: &mut dyn Queue,

@@ -15,7 +15,6 @@ use crate::Result;
 use crate::device::application::{Application, ApplicationKind};
 use crate::device::memif_server::{Client, Device, Frames, Socket};
 use crate::device::veth_pair::in_namespace;
-use crate::rivals::eal::Eal;
 use crate::scenarios::upf::user_plane::frames::Template;
 use crate::scenarios::upf::user_plane::sessions::{Users, settings};
 use crate::scenarios::upf::user_plane::{Direction, STATION, Shape, counts, ip};
@@ -161,8 +160,7 @@ fn macswap(users: Users, direction: Direction) -> Result<Device> {
     let driver = json!({ "memif": { "socket": socket.0, "role": "server" } });
     let application = Application::start(&ApplicationKind::Macswap, &driver, &Value::Null)?;
     let (_, frames) = frames(users, direction, true);
-    let Application { program, thread, .. } = application;
-    Device::attach((program, thread, Eal::new()), vec![socket], frames)
+    Device::attach(application.into(), vec![socket], frames)
 }
 
 /// Program `upf` and its packet counts by outcome.
@@ -213,8 +211,7 @@ fn user_plane(users: Users, direction: Direction, setting: Setting) -> Result<Us
     if direction == Direction::Downlink {
         sockets.reverse();
     }
-    let Application { program, thread, .. } = application;
-    let device = Device::attach((program, thread, Eal::new()), sockets, frames)?;
+    let device = Device::attach(application.into(), sockets, frames)?;
     let mut user_plane = UserPlane { device, causes };
     let looks = |client: &mut Client| {
         (0..LOOKED_AT).try_for_each(|_| {
