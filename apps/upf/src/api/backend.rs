@@ -88,7 +88,7 @@ impl BackendView<'_> {
     /// Returns the Node IDs of associations with their numbers of sessions.
     fn by_association(&self) -> Vec<(String, usize)> {
         let all = self.node.associations();
-        all.map(|it| (it.peer.node_id.to_string(), self.sessions_of(it.peer.place))).collect()
+        all.map(|it| (it.peer.node_id.to_string(), self.sessions_of(it.peer.index))).collect()
     }
 }
 

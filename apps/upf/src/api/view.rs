@@ -59,7 +59,7 @@ impl AssociationView {
             features: format!("{:#x}", it.peer.features),
             is_up: it.peer.is_up,
             since_unix_s: it.since / SECOND,
-            sessions: node.sessions_of(it.peer.place),
+            sessions: node.sessions_of(it.peer.index),
         }
     }
 }

@@ -192,7 +192,7 @@ pub enum NodeName {
 pub struct Peer {
     /// Association index, less than the capacity of the table `peers`. `Session::peer` refers to
     /// it.
-    pub place: u16,
+    pub index: u16,
     /// Node ID.
     pub node_id: NodeName,
     /// Recovery time stamp, in seconds since 1900.

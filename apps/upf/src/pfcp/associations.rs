@@ -68,7 +68,7 @@ pub enum AssociationError {
 /// All associations, and the writer of their table.
 pub struct Associations {
     table: Cells<AssociationRecord>,
-    places: Vec<Option<Association>>,
+    slots: Vec<Option<Association>>,
     by_name: HashMap<NodeName, u16>,
     /// Associations that are down or ending; these are few.
     troubled: BTreeSet<u16>,
@@ -79,30 +79,30 @@ impl Associations {
     /// removed.
     pub fn open(mut table: Cells<AssociationRecord>) -> Self {
         let capacity = table.capacity().min(usize::from(u16::MAX));
-        let (mut places, mut by_name) = (vec![None; capacity], HashMap::new());
+        let (mut slots, mut by_name) = (vec![None; capacity], HashMap::new());
         let mut troubled = BTreeSet::new();
-        for (index, at) in places.iter_mut().enumerate() {
-            let Some(record) = table.get(index).copied() else { continue };
+        for (slot, at) in slots.iter_mut().enumerate() {
+            let Some(record) = table.get(slot).copied() else { continue };
             if record.state == state::RELEASED {
                 continue;
             }
-            match association(index as u16, &record) {
+            match association(slot as u16, &record) {
                 Some(found) if !by_name.contains_key(&found.peer.node_id) => {
-                    by_name.insert(found.peer.node_id.clone(), index as u16);
+                    by_name.insert(found.peer.node_id.clone(), slot as u16);
                     if !found.peer.is_up {
-                        troubled.insert(index as u16);
+                        troubled.insert(slot as u16);
                     }
                     *at = Some(found);
                 }
-                _ => drop(table.clear(index)),
+                _ => drop(table.clear(slot)),
             }
         }
-        Self { table, places, by_name, troubled }
+        Self { table, slots, by_name, troubled }
     }
 
     /// Returns the associations.
     pub fn iter(&self) -> impl Iterator<Item = &Association> {
-        self.places.iter().flatten()
+        self.slots.iter().flatten()
     }
 
     /// Returns the number of elements.
@@ -119,8 +119,8 @@ impl Associations {
 
     /// Returns the association with an index.
     #[must_use]
-    pub fn get(&self, place: u16) -> Option<&Association> {
-        self.places.get(usize::from(place))?.as_ref()
+    pub fn get(&self, index: u16) -> Option<&Association> {
+        self.slots.get(usize::from(index))?.as_ref()
     }
 
     /// Returns the association with a Node ID.
@@ -138,19 +138,19 @@ impl Associations {
     ///
     /// # Errors
     /// All indices are in use.
-    pub fn place(&self, node_id: &NodeName, now: Now, life: u64) -> Result<u16, AssociationError> {
-        if let Some(place) = self.by_name.get(node_id) {
-            return Ok(*place);
+    pub fn index(&self, node_id: &NodeName, now: Now, life: u64) -> Result<u16, AssociationError> {
+        if let Some(index) = self.by_name.get(node_id) {
+            return Ok(*index);
         }
-        let is_free = |index: &usize| {
-            self.places[*index].is_none()
-                && self.table.get(*index).is_none_or(|record| is_over(record, now, life))
+        let is_free = |slot: &usize| {
+            self.slots[*slot].is_none()
+                && self.table.get(*slot).is_none_or(|record| is_over(record, now, life))
         };
-        let free = (0..self.places.len()).find(is_free);
+        let free = (0..self.slots.len()).find(is_free);
         // If nothing else is free, a released association with responses that might be repeated is
         // overwritten.
-        let free = free.or_else(|| self.places.iter().position(Option::is_none));
-        free.map(|index| index as u16).ok_or(AssociationError::Full(self.places.len()))
+        let free = free.or_else(|| self.slots.iter().position(Option::is_none));
+        free.map(|slot| slot as u16).ok_or(AssociationError::Full(self.slots.len()))
     }
 
     /// Creates or replaces an association, and stores the response.
@@ -159,15 +159,15 @@ impl Associations {
     /// The table cannot be written; nothing has changed then.
     pub fn set_up(
         &mut self,
-        place: u16,
+        index: u16,
         setup: &Setup,
         now: Now,
         answer: Option<AssociationResponse<'_>>,
     ) -> Result<(), AssociationError> {
-        let index = usize::from(place);
+        let slot = usize::from(index);
         let mut record = AssociationRecord::new(&setup.node_id);
         record.begun = now.monotonic;
-        if let Some(before) = self.table.get(index) {
+        if let Some(before) = self.table.get(slot) {
             record.answers = before.answers;
             let is_same = before.state != state::RELEASED
                 && before.recovery == setup.recovery
@@ -181,41 +181,41 @@ impl Associations {
         record.address = Endpoint::of(setup.address);
         record.local = setup.local.map_or([0; 16], mapped);
         keep(&mut record, answer, now);
-        self.table.set(index, &record)?;
-        self.forget(place);
-        self.by_name.insert(setup.node_id.clone(), place);
-        self.places[index] = association(place, &record);
+        self.table.set(slot, &record)?;
+        self.forget(index);
+        self.by_name.insert(setup.node_id.clone(), index);
+        self.slots[slot] = association(index, &record);
         Ok(())
     }
 
     /// Changes the record of an association.
     fn change(
         &mut self,
-        place: u16,
+        index: u16,
         change: impl FnOnce(&mut AssociationRecord),
     ) -> Result<(), AssociationError> {
-        let index = usize::from(place);
-        let Some(mut record) = self.table.get(index).copied() else { return Ok(()) };
+        let slot = usize::from(index);
+        let Some(mut record) = self.table.get(slot).copied() else { return Ok(()) };
         change(&mut record);
-        self.table.set(index, &record)?;
+        self.table.set(slot, &record)?;
         if record.state == state::RELEASED {
-            self.forget(place);
+            self.forget(index);
             return Ok(());
         }
-        let changed = association(place, &record);
+        let changed = association(index, &record);
         if changed.as_ref().is_some_and(|changed| !changed.peer.is_up) {
-            self.troubled.insert(place);
+            self.troubled.insert(index);
         } else {
-            self.troubled.remove(&place);
+            self.troubled.remove(&index);
         }
-        self.places[index] = changed;
+        self.slots[slot] = changed;
         Ok(())
     }
 
     /// Removes an association from the memory of this process.
-    fn forget(&mut self, place: u16) {
-        self.troubled.remove(&place);
-        let before = self.places.get_mut(usize::from(place)).and_then(Option::take);
+    fn forget(&mut self, index: u16) {
+        self.troubled.remove(&index);
+        let before = self.slots.get_mut(usize::from(index)).and_then(Option::take);
         if let Some(before) = before {
             self.by_name.remove(&before.peer.node_id);
         }
@@ -223,7 +223,7 @@ impl Associations {
 
     /// Returns the associations that are down or ending.
     pub fn troubled(&self) -> impl Iterator<Item = &Association> {
-        self.troubled.iter().filter_map(|place| self.get(*place))
+        self.troubled.iter().filter_map(|index| self.get(*index))
     }
 
     /// Stores a response, and the peer's features if present.
@@ -232,12 +232,12 @@ impl Associations {
     /// The table cannot be written; nothing has changed then.
     pub fn update(
         &mut self,
-        place: u16,
+        index: u16,
         now: Now,
         features: Option<u64>,
         answer: AssociationResponse<'_>,
     ) -> Result<(), AssociationError> {
-        self.change(place, |record| {
+        self.change(index, |record| {
             record.features = features.unwrap_or(record.features);
             keep(record, Some(answer), now);
         })
@@ -249,11 +249,11 @@ impl Associations {
     /// The table cannot be written; nothing has changed then.
     pub fn set_recovery(
         &mut self,
-        place: u16,
+        index: u16,
         now: Now,
         recovery: u32,
     ) -> Result<(), AssociationError> {
-        self.change(place, |record| {
+        self.change(index, |record| {
             (record.recovery, record.begun) = (recovery, now.monotonic);
         })
     }
@@ -262,8 +262,8 @@ impl Associations {
     ///
     /// # Errors
     /// The table cannot be written; nothing has changed then.
-    pub fn set_down(&mut self, place: u16, down: Option<u64>) -> Result<(), AssociationError> {
-        self.change(place, |record| {
+    pub fn set_down(&mut self, index: u16, down: Option<u64>) -> Result<(), AssociationError> {
+        self.change(index, |record| {
             record.state = if down.is_some() { state::DOWN } else { state::UP };
             record.down = down.unwrap_or(0);
         })
@@ -276,11 +276,11 @@ impl Associations {
     /// The table cannot be written; nothing has changed then.
     pub fn begin_end(
         &mut self,
-        place: u16,
+        index: u16,
         now: Now,
         answer: Option<AssociationResponse<'_>>,
     ) -> Result<(), AssociationError> {
-        self.change(place, |record| {
+        self.change(index, |record| {
             record.state = state::ENDING;
             keep(record, answer, now);
         })
@@ -290,8 +290,8 @@ impl Associations {
     ///
     /// # Errors
     /// The table cannot be written; nothing has changed then.
-    pub fn release(&mut self, place: u16) -> Result<(), AssociationError> {
-        self.change(place, |record| record.state = state::RELEASED)
+    pub fn release(&mut self, index: u16) -> Result<(), AssociationError> {
+        self.change(index, |record| record.state = state::RELEASED)
     }
 
     /// Returns the response that was sent to a request at most `life` nanoseconds ago.
@@ -312,7 +312,7 @@ impl Associations {
 
 impl std::fmt::Debug for Associations {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.debug_list().entries(self.places.iter().flatten()).finish()
+        to.debug_list().entries(self.slots.iter().flatten()).finish()
     }
 }
 
@@ -325,7 +325,7 @@ fn is_over(record: &AssociationRecord, now: Now, life: u64) -> bool {
     record.state == state::RELEASED && !record.answers.iter().any(|it| lives(it, now, life))
 }
 
-fn association(place: u16, record: &AssociationRecord) -> Option<Association> {
+fn association(index: u16, record: &AssociationRecord) -> Option<Association> {
     let (is_up, down, is_ending) = match record.state {
         state::UP => (true, None, false),
         state::DOWN => (false, Some(record.down), false),
@@ -333,7 +333,7 @@ fn association(place: u16, record: &AssociationRecord) -> Option<Association> {
         _ => return None,
     };
     let peer = Peer {
-        place,
+        index,
         node_id: record.node_id()?,
         recovery: record.recovery,
         address: record.address.socket(),

@@ -160,8 +160,8 @@ impl Node {
             life: t1.saturating_mul(n4.n1.into()),
             settings: settings.clone(),
         };
-        let places: Vec<u16> = node.peers.iter().map(|found| found.peer.place).collect();
-        places.into_iter().for_each(|place| node.heartbeats.begin(now, place));
+        let places: Vec<u16> = node.peers.iter().map(|found| found.peer.index).collect();
+        places.into_iter().for_each(|index| node.heartbeats.begin(now, index));
         session_handlers::recover_slice(&mut NodeContext { node: &mut node, now, out });
         Ok(node)
     }
@@ -268,8 +268,8 @@ impl Node {
         heartbeat::expire(cx);
         session_handlers::recover_slice(cx);
         association_server::go_on_removing(cx);
-        while let Some(place) = cx.node.heartbeats.next(now) {
-            heartbeat::ask_whether_there(cx, place);
+        while let Some(index) = cx.node.heartbeats.next(now) {
+            heartbeat::ask_whether_there(cx, index);
         }
         association_client::initiate(cx);
         while let Some(event) = cx.node.paths.tick(now, cx.out) {
@@ -296,14 +296,14 @@ impl Node {
     }
 
     /// Returns true if sessions of an association are being removed.
-    fn is_removing(&self, place: u16) -> bool {
-        self.removals.iter().any(|removal| removal.place == place)
+    fn is_removing(&self, index: u16) -> bool {
+        self.removals.iter().any(|removal| removal.index == index)
     }
 
     /// Returns true if a session request must wait because sessions of its association are being
     /// removed.
     fn is_removing_session(&self, peer: Option<u16>, seid: u64) -> bool {
-        let is_one = |place: Option<u16>| place.is_some_and(|place| self.is_removing(place));
+        let is_one = |index: Option<u16>| index.is_some_and(|index| self.is_removing(index));
         !self.removals.is_empty() && (is_one(peer) || is_one(self.sessions.peer_of(seid)))
     }
 

@@ -257,7 +257,7 @@ pub struct Interfaces {
 
 #[derive(Clone, Debug)]
 struct Interface {
-    place: u16,
+    index: u16,
     role: Role,
     instance: Option<InstanceId>,
     addresses: Vec<IpAddr>,
@@ -267,8 +267,8 @@ impl Interfaces {
     /// Creates the list from settings.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
-        let all = (0..).zip(settings.interfaces.values()).map(|(place, it)| Interface {
-            place,
+        let all = (0..).zip(settings.interfaces.values()).map(|(index, it)| Interface {
+            index,
             role: it.role,
             instance: settings.instance(&it.network_instance),
             addresses: it.addresses.clone(),
@@ -297,13 +297,13 @@ impl Interfaces {
         };
         let fitting = || self.all.iter().filter(fits);
         let found = fitting().find(|it| it.role == wanted).or_else(|| fitting().next())?;
-        Some(Route { interface: found.place, remote })
+        Some(Route { interface: found.index, remote })
     }
 
     /// Returns our address on a path.
     #[must_use]
     pub fn local(&self, route: Route) -> Option<IpAddr> {
-        let interface = self.all.iter().find(|it| it.place == route.interface)?;
+        let interface = self.all.iter().find(|it| it.index == route.interface)?;
         let same = |ours: &&IpAddr| ours.is_ipv4() == route.remote.is_ipv4();
         interface.addresses.iter().find(same).copied()
     }

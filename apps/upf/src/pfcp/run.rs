@@ -172,8 +172,8 @@ fn serve(
         let wait = deadline.map_or(WAIT, |at| at.saturating_sub(now.monotonic).min(WAIT));
         let ready = sleep(slow, sockets, messages, &**service, wait)?;
         let now = Now::read();
-        for place in ready {
-            datagrams(node, sockets, place, now, out);
+        for index in ready {
+            datagrams(node, sockets, index, now, out);
             flush(node, sockets, messages, out, now);
         }
         if !hear(node, messages, now, out)? {
@@ -209,7 +209,7 @@ fn sleep(
         Err(error) => return Err(RunError::Wait(error.into())),
     }
     let is_ready =
-        |(place, event): (usize, &PollFd<'_>)| (!event.revents().is_empty()).then_some(place);
+        |(index, event): (usize, &PollFd<'_>)| (!event.revents().is_empty()).then_some(index);
     let ready = events.iter().take(sockets.len()).enumerate().filter_map(is_ready).collect();
     drop(events);
     messages.disarm();
@@ -217,9 +217,9 @@ fn sleep(
 }
 
 /// Handles the datagrams of a socket.
-fn datagrams(node: &mut Node, sockets: &mut Sockets, place: usize, now: Now, out: &mut Outbox) {
+fn datagrams(node: &mut Node, sockets: &mut Sockets, index: usize, now: Now, out: &mut Outbox) {
     for _ in 0..DATAGRAMS {
-        let Some((local, from, bytes)) = sockets.receive(place) else { return };
+        let Some((local, from, bytes)) = sockets.receive(index) else { return };
         node.receive(now, local, from, bytes, out);
     }
 }

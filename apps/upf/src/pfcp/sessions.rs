@@ -225,9 +225,9 @@ impl Sessions {
         self.ids_from(0)
     }
 
-    /// Returns the session indices from `place` on, to continue an interrupted scan.
-    pub fn ids_from(&self, place: u32) -> impl Iterator<Item = SessionIndex> {
-        self.store.places(place).filter(|(_, record)| record.is_live()).map(|(id, _)| id)
+    /// Returns the session indices from `index` on, to continue an interrupted scan.
+    pub fn ids_from(&self, index: u32) -> impl Iterator<Item = SessionIndex> {
+        self.store.places(index).filter(|(_, record)| record.is_live()).map(|(id, _)| id)
     }
 
     /// Returns all sessions, in the order of their indices.
@@ -352,7 +352,7 @@ impl SessionBackend for Sessions {
         self.save(session, now).map_err(|error| error.to_string())
     }
 
-    fn way(&self, session: &Session) -> (SocketAddr, Option<IpAddr>) {
+    fn peer_address(&self, session: &Session) -> (SocketAddr, Option<IpAddr>) {
         (SocketAddr::new(session.cp_fseid.address, self.settings.n4.port), None)
     }
 

@@ -83,8 +83,8 @@ impl Sockets {
 
     /// Receives the next datagram of a socket: our address, its source and its payload. Returns
     /// `None` if there is none.
-    pub fn receive(&mut self, place: usize) -> Option<(IpAddr, SocketAddr, &[u8])> {
-        let Socket { address, socket } = self.all.get(place)?;
+    pub fn receive(&mut self, index: usize) -> Option<(IpAddr, SocketAddr, &[u8])> {
+        let Socket { address, socket } = self.all.get(index)?;
         loop {
             match socket.recv_from(&mut self.buffer) {
                 Ok((length, from)) => {
@@ -146,10 +146,10 @@ mod tests {
         UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
     }
 
-    fn receive(sockets: &mut Sockets, place: usize) -> (IpAddr, SocketAddr, Vec<u8>) {
+    fn receive(sockets: &mut Sockets, index: usize) -> (IpAddr, SocketAddr, Vec<u8>) {
         let end = Instant::now() + Duration::from_secs(10);
         loop {
-            if let Some((local, from, bytes)) = sockets.receive(place) {
+            if let Some((local, from, bytes)) = sockets.receive(index) {
                 return (local, from, bytes.to_owned());
             }
             assert!(Instant::now() < end, "nothing comes");
@@ -163,9 +163,9 @@ mod tests {
         let mut sockets = Sockets::bind(&n4, Neighbours::default()).unwrap();
         let port = sockets.all[0].socket.local_addr().unwrap().port();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-        for (place, address) in ["127.0.0.1", "127.0.0.2"].into_iter().enumerate() {
+        for (index, address) in ["127.0.0.1", "127.0.0.2"].into_iter().enumerate() {
             client.send_to(b"request", (address, port)).unwrap();
-            let (local, from, bytes) = receive(&mut sockets, place);
+            let (local, from, bytes) = receive(&mut sockets, index);
             assert_eq!(local, address.parse::<IpAddr>().unwrap());
             assert_eq!((from, &bytes[..]), (client.local_addr().unwrap(), &b"request"[..]));
             let answer = Outgoing { local: Some(local), to: from, bytes: b"answer".to_vec() };

@@ -95,7 +95,7 @@ pub trait SessionBackend: StateSlots {
     fn is_published(&self, session: &Session) -> bool;
 
     /// Returns the destination of requests about a session, and our address to send from.
-    fn way(&self, session: &Session) -> (SocketAddr, Option<IpAddr>) {
+    fn peer_address(&self, session: &Session) -> (SocketAddr, Option<IpAddr>) {
         (SocketAddr::new(session.cp_fseid.address, fastlane_pfcp::PORT), None)
     }
 
@@ -272,7 +272,7 @@ impl Usage {
         peer: IpAddr,
         teid: u32,
     ) {
-        let room = on.requests.room_for(on.backend.way(session).0);
+        let room = on.requests.room_for(on.backend.peer_address(session).0);
         if self.errors.contains_key(&session.id) || room == 0 {
             self.statistics.errors_repeated += 1;
             return;
@@ -293,7 +293,7 @@ impl Usage {
         sequence: u32,
         bytes: Vec<u8>,
     ) -> bool {
-        let (to, local) = on.backend.way(session);
+        let (to, local) = on.backend.peer_address(session);
         let tag = Tag::Report(session.id);
         let request = Request { bytes, sequence, to, local, tag };
         let is_sent = on.requests.send(on.now, request, on.out).is_ok();

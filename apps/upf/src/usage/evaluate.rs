@@ -95,7 +95,7 @@ impl Usage {
         if is_waiting {
             return;
         }
-        let peer = on.backend.way(session).0;
+        let peer = on.backend.peer_address(session).0;
         if on.requests.room_for(peer) < MOST_REQUESTS {
             // A silent peer must not delay the reports to others.
             if is_inactive || session.urrs.iter().any(|urr| !urr.progress.due.is_empty()) {
@@ -145,7 +145,7 @@ impl Usage {
             self.delayed.insert(session.id, (data, at));
             return;
         }
-        if on.requests.room_for(on.backend.way(session).0) == 0 {
+        if on.requests.room_for(on.backend.peer_address(session).0) == 0 {
             self.delayed.insert(session.id, (data, on.now.monotonic.saturating_add(SECOND)));
             return;
         }

@@ -45,27 +45,27 @@ impl Initiations {
     /// Returns a due attempt and schedules the next one.
     fn next(&mut self, now: Now) -> Option<(usize, IpAddr)> {
         let is_due = |it: &&mut Initiation| !it.is_asked && it.due <= now.monotonic;
-        let (place, found) = self.all.iter_mut().enumerate().find(|(_, it)| is_due(it))?;
+        let (index, found) = self.all.iter_mut().enumerate().find(|(_, it)| is_due(it))?;
         found.due = now.monotonic.saturating_add(LAST);
-        Some((place, found.address))
+        Some((index, found.address))
     }
 
-    fn asked(&mut self, place: usize) {
-        if let Some(found) = self.all.get_mut(place) {
+    fn asked(&mut self, index: usize) {
+        if let Some(found) = self.all.get_mut(index) {
             found.is_asked = true;
         }
     }
 
-    fn failed(&mut self, now: Now, place: usize) {
-        if let Some(found) = self.all.get_mut(place) {
+    fn failed(&mut self, now: Now, index: usize) {
+        if let Some(found) = self.all.get_mut(index) {
             found.is_asked = false;
             found.due = now.monotonic.saturating_add(found.pause);
             found.pause = (found.pause * 2).min(LAST);
         }
     }
 
-    fn done(&mut self, now: Now, place: usize) {
-        if let Some(found) = self.all.get_mut(place) {
+    fn done(&mut self, now: Now, index: usize) {
+        if let Some(found) = self.all.get_mut(index) {
             found.is_asked = false;
             found.pause = FIRST;
             found.due = now.monotonic.saturating_add(LAST);
@@ -86,7 +86,7 @@ impl Initiations {
 
 /// Sends setup requests for configured associations that do not exist.
 pub(super) fn initiate(cx: &mut NodeContext<'_>) {
-    while let Some((place, address)) = cx.node.initiations.next(cx.now) {
+    while let Some((index, address)) = cx.node.initiations.next(cx.now) {
         if cx.node.peers.at(address).next().is_some() {
             continue;
         }
@@ -97,9 +97,9 @@ pub(super) fn initiate(cx: &mut NodeContext<'_>) {
             association_server::introduce(cx.node, to);
         });
         let to = (address, cx.node.settings.n4.port).into();
-        let request = Request { bytes, sequence, to, local: None, tag: Tag::Setup(place) };
+        let request = Request { bytes, sequence, to, local: None, tag: Tag::Setup(index) };
         if cx.send(request) {
-            cx.node.initiations.asked(place);
+            cx.node.initiations.asked(index);
         }
     }
 }
@@ -107,22 +107,22 @@ pub(super) fn initiate(cx: &mut NodeContext<'_>) {
 /// Handles a setup response.
 pub(super) fn initiated(
     cx: &mut NodeContext<'_>,
-    way: RequestPath,
-    place: usize,
+    path: RequestPath,
+    index: usize,
     message: &Message<'_>,
 ) {
-    match accepted(cx, way, message) {
-        Ok(()) => cx.node.initiations.done(cx.now, place),
+    match accepted(cx, path, message) {
+        Ok(()) => cx.node.initiations.done(cx.now, index),
         Err(fault) => {
-            tracing::warn!("{} refused the association setup: {fault}", way.from.ip());
-            cx.node.initiations.failed(cx.now, place);
+            tracing::warn!("{} refused the association setup: {fault}", path.from.ip());
+            cx.node.initiations.failed(cx.now, index);
         }
     }
 }
 
 fn accepted(
     cx: &mut NodeContext<'_>,
-    way: RequestPath,
+    path: RequestPath,
     message: &Message<'_>,
 ) -> Result<(), Fault> {
     let group = message.group();
@@ -133,30 +133,30 @@ fn accepted(
     }
     let RecoveryTimeStamp(recovery) = group.need()?;
     let features = group.find::<CpFunctionFeatures>()?.unwrap_or_default().0;
-    let local = Some(way.local);
-    let setup = Setup { node_id, recovery, address: way.from, local, features };
-    let place = association_server::place(cx.node, cx.now, &setup.node_id)?;
-    if cx.node.is_removing(place) {
+    let local = Some(path.local);
+    let setup = Setup { node_id, recovery, address: path.from, local, features };
+    let index = association_server::index(cx.node, cx.now, &setup.node_id)?;
+    if cx.node.is_removing(index) {
         let cause = Cause::REQUEST_REJECTED;
         return Err(Fault { cause, offending: None });
     }
     // If the peer set up the association itself in between, the time stamp is equal and its
     // sessions stay.
-    let is_old = cx.node.peers.get(place).is_some_and(|found| found.peer.recovery != recovery);
+    let is_old = cx.node.peers.get(index).is_some_and(|found| found.peer.recovery != recovery);
     let from = if is_old { 0 } else { u32::MAX };
     let then = RemovalStep::Begin(setup, false);
-    let removal = Removal { place, which: RemovalScope::All, then, asked: None, from };
+    let removal = Removal { index, which: RemovalScope::All, then, asked: None, from };
     association_server::begin_removal(cx, removal).map(|_| ())
 }
 
 /// Handles a setup request without response.
-pub(super) fn not_initiated(cx: &mut NodeContext<'_>, place: usize) {
-    cx.node.initiations.failed(cx.now, place);
+pub(super) fn not_initiated(cx: &mut NodeContext<'_>, index: usize) {
+    cx.node.initiations.failed(cx.now, index);
 }
 
 /// Sends a user plane path failure or recovery report (table 7.4.5.1-1).
-pub(super) fn report_path(cx: &mut NodeContext<'_>, place: u16, event: &PathEvent) {
-    let Some(found) = cx.node.peers.get(place).filter(|found| found.peer.is_up) else { return };
+pub(super) fn report_path(cx: &mut NodeContext<'_>, index: u16, event: &PathEvent) {
+    let Some(found) = cx.node.peers.get(index).filter(|found| found.peer.is_up) else { return };
     let (to, local) = (found.peer.address, found.peer.local);
     let (report_type, group) = if event.has_failed {
         (NodeReportType::UPFR, IeType::USER_PLANE_PATH_FAILURE_REPORT)
@@ -175,7 +175,7 @@ pub(super) fn report_path(cx: &mut NodeContext<'_>, place: u16, event: &PathEven
         to.put(&report_type);
         to.group(group, |to| to.put(&remote));
     });
-    cx.send(Request { bytes, sequence, to, local, tag: Tag::NodeReport(place) });
+    cx.send(Request { bytes, sequence, to, local, tag: Tag::NodeReport(index) });
 }
 
 /// Logs a path failure or recovery and reports it to the control planes that use the path.
@@ -187,7 +187,7 @@ pub(super) fn path_event(cx: &mut NodeContext<'_>, event: &PathEvent) {
     };
     *counter += 1;
     tracing::info!("GTP-U path to {}: the peer {what}", event.route.remote);
-    for place in &event.peers {
-        report_path(cx, *place, event);
+    for index in &event.peers {
+        report_path(cx, *index, event);
     }
 }

@@ -19,25 +19,25 @@ pub(super) fn set_up(
     asked: PendingRequest,
     message: &Message<'_>,
 ) -> Result<Option<Vec<u8>>, Fault> {
-    let (group, way) = (message.group(), asked.way);
+    let (group, path) = (message.group(), asked.path);
     let node_id = NodeName::from(group.need::<NodeId<'_>>()?);
     let RecoveryTimeStamp(recovery) = group.need()?;
     let features = group.find::<CpFunctionFeatures>()?.unwrap_or_default().0;
-    let address = (way.from.ip(), cx.node.settings.n4.port).into();
-    let setup = Setup { node_id, recovery, address, local: Some(way.local), features };
-    let place = place(cx.node, cx.now, &setup.node_id)?;
+    let address = (path.from.ip(), cx.node.settings.n4.port).into();
+    let setup = Setup { node_id, recovery, address, local: Some(path.local), features };
+    let index = index(cx.node, cx.now, &setup.node_id)?;
     let retained = retained(message)?;
-    let is_there = cx.node.peers.get(place).is_some();
+    let is_there = cx.node.peers.get(index).is_some();
     let are_kept = is_there && retained.is_some();
     let which = retained.map_or(RemovalScope::All, RemovalScope::Unless);
     let (then, from) = (RemovalStep::Begin(setup, are_kept), if is_there { 0 } else { u32::MAX });
-    let removal = Removal { place, which, then, asked: Some(asked), from };
+    let removal = Removal { index, which, then, asked: Some(asked), from };
     begin_removal(cx, removal)
 }
 
-pub(super) fn place(node: &Node, now: Now, node_id: &NodeName) -> Result<u16, Fault> {
-    let place = node.peers.place(node_id, now, node.life);
-    place.map_err(|_| Fault { cause: Cause::NO_RESOURCES_AVAILABLE, offending: None })
+pub(super) fn index(node: &Node, now: Now, node_id: &NodeName) -> Result<u16, Fault> {
+    let index = node.peers.index(node_id, now, node.life);
+    index.map_err(|_| Fault { cause: Cause::NO_RESOURCES_AVAILABLE, offending: None })
 }
 
 pub(super) fn accept_setup(node: &Node, request: Header, are_kept: bool) -> Vec<u8> {
@@ -59,17 +59,17 @@ pub(super) fn introduce(node: &Node, to: &mut Writer<'_>) {
 /// Creates or replaces an association.
 pub(super) fn begin(
     cx: &mut NodeContext<'_>,
-    place: u16,
+    index: u16,
     setup: &Setup,
     given: Option<AssociationResponse<'_>>,
 ) -> Result<(), Fault> {
-    let is_new = cx.node.peers.get(place).is_none();
+    let is_new = cx.node.peers.get(index).is_none();
     cx.node
         .peers
-        .set_up(place, setup, cx.now, given)
+        .set_up(index, setup, cx.now, given)
         .map_err(|error| system_failure(cx, &error))?;
-    cancel(cx, place);
-    cx.node.heartbeats.begin(cx.now, place);
+    cancel(cx, index);
+    cx.node.heartbeats.begin(cx.now, index);
     cx.node.statistics.associations_up += 1;
     if is_new {
         tracing::info!("association with {} ({}) set up", setup.node_id, setup.address);
@@ -86,14 +86,14 @@ pub(super) fn update(
     message: &Message<'_>,
 ) -> Result<Vec<u8>, Fault> {
     let group = message.group();
-    let place = known(cx.node, &NodeName::from(group.need::<NodeId<'_>>()?))?;
+    let index = known(cx.node, &NodeName::from(group.need::<NodeId<'_>>()?))?;
     let features = group.find::<CpFunctionFeatures>()?;
     let (header, identity) = (message.header, &cx.node.identity);
     let bytes = node_messages::answer(header, identity, Cause::REQUEST_ACCEPTED, |to| {
         to.put(&identity.features);
     });
     let given = AssociationResponse { key, bytes: &bytes };
-    let changed = cx.node.peers.update(place, cx.now, features.map(|it| it.0), given);
+    let changed = cx.node.peers.update(index, cx.now, features.map(|it| it.0), given);
     changed.map_err(|error| system_failure(cx, &error))?;
     Ok(bytes)
 }
@@ -104,14 +104,14 @@ pub(super) fn release(
     asked: PendingRequest,
     message: &Message<'_>,
 ) -> Result<Option<Vec<u8>>, Fault> {
-    let place = known(cx.node, &NodeName::from(message.group().need::<NodeId<'_>>()?))?;
-    if !cx.node.is_removing(place) {
-        return end(cx, place, Some(asked));
+    let index = known(cx.node, &NodeName::from(message.group().need::<NodeId<'_>>()?))?;
+    if !cx.node.is_removing(index) {
+        return end(cx, index, Some(asked));
     }
     // The association already ends for another reason.
     let bytes = accept(cx.node, asked);
     let kept = cx.node.peers.update(
-        place,
+        index,
         cx.now,
         None,
         AssociationResponse { key: asked.key, bytes: &bytes },
@@ -124,29 +124,29 @@ pub(super) fn release(
 /// continues.
 pub(super) fn end(
     cx: &mut NodeContext<'_>,
-    place: u16,
+    index: u16,
     asked: Option<PendingRequest>,
 ) -> Result<Option<Vec<u8>>, Fault> {
     let bytes = asked.map(|asked| (asked.key, accept(cx.node, asked)));
     let given = bytes.as_ref().map(|(key, bytes)| AssociationResponse { key: *key, bytes });
-    cx.node.peers.begin_end(place, cx.now, given).map_err(|error| system_failure(cx, &error))?;
+    cx.node.peers.begin_end(index, cx.now, given).map_err(|error| system_failure(cx, &error))?;
     let removal =
-        Removal { place, which: RemovalScope::All, then: RemovalStep::End, asked, from: 0 };
+        Removal { index, which: RemovalScope::All, then: RemovalStep::End, asked, from: 0 };
     begin_removal(cx, removal)
 }
 
 /// Releases an association whose sessions have been removed.
 pub(super) fn ended(
     cx: &mut NodeContext<'_>,
-    place: u16,
+    index: u16,
     is_asked: bool,
 ) -> Result<(), AssociationError> {
-    if let Some(found) = cx.node.peers.get(place) {
+    if let Some(found) = cx.node.peers.get(index) {
         tracing::info!("association with {} has ended", found.peer.node_id);
         cx.node.initiations.ended(cx.now, found.peer.address.ip());
     }
-    cancel(cx, place);
-    cx.node.peers.release(place)?;
+    cancel(cx, index);
+    cx.node.peers.release(index)?;
     cx.node.statistics.associations_released += u64::from(is_asked);
     Ok(())
 }
@@ -157,9 +157,9 @@ pub(super) fn accept(node: &Node, asked: PendingRequest) -> Vec<u8> {
 }
 
 /// Cancels heartbeats and pending requests of an association.
-fn cancel(cx: &mut NodeContext<'_>, place: u16) {
-    cx.node.requests.cancel_of_peer(place);
-    cx.node.heartbeats.end(place);
+fn cancel(cx: &mut NodeContext<'_>, index: u16) {
+    cx.node.requests.cancel_of_peer(index);
+    cx.node.heartbeats.end(index);
 }
 
 /// Handles a session set deletion (table 7.4.6.1-1): removes all sessions of the association
@@ -170,7 +170,7 @@ pub(super) fn remove_set(
     message: &Message<'_>,
 ) -> Result<Option<Vec<u8>>, Fault> {
     let group = message.group();
-    let place = known(cx.node, &NodeName::from(group.need::<NodeId<'_>>()?))?;
+    let index = known(cx.node, &NodeName::from(group.need::<NodeId<'_>>()?))?;
     // All FQ-CSIDs are validated before a session is removed.
     let all = group.all::<FqCsid<'_>>().take(SETS).map(|set| {
         let mut octets = Vec::new();
@@ -178,13 +178,13 @@ pub(super) fn remove_set(
         Ok(octets)
     });
     let which = RemovalScope::Of(all.collect::<Result<_, Fault>>()?);
-    let removal = Removal { place, which, then: RemovalStep::Answer, asked: Some(asked), from: 0 };
+    let removal = Removal { index, which, then: RemovalStep::Answer, asked: Some(asked), from: 0 };
     begin_removal(cx, removal)
 }
 
 /// Returns the association index of a Node ID.
 fn known(node: &Node, node_id: &NodeName) -> Result<u16, Fault> {
-    node.peers.find(node_id).map(|found| found.peer.place).ok_or(node_messages::NO_ASSOCIATION)
+    node.peers.find(node_id).map(|found| found.peer.index).ok_or(node_messages::NO_ASSOCIATION)
 }
 
 pub(super) fn system_failure(cx: &mut NodeContext<'_>, error: &AssociationError) -> Fault {
@@ -213,7 +213,7 @@ pub(super) fn go_on_removing(cx: &mut NodeContext<'_>) {
         return cx.node.removals.push_back(removal);
     }
     let ended = removed(cx, &removal);
-    let Some(PendingRequest { key, header, way }) = removal.asked else { return };
+    let Some(PendingRequest { key, header, path }) = removal.asked else { return };
     let bytes = match ended {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return,
@@ -221,12 +221,12 @@ pub(super) fn go_on_removing(cx: &mut NodeContext<'_>) {
     };
     cx.node.answers.keep(cx.now, key, bytes.clone());
     cx.node.count_answer_of(&bytes);
-    cx.out.send(Some(way.local), way.from, bytes);
+    cx.out.send(Some(path.local), path.from, bytes);
 }
 
 /// Runs the step after a removal and returns the response to the request.
 fn removed(cx: &mut NodeContext<'_>, removal: &Removal) -> Result<Option<Vec<u8>>, Fault> {
-    let (place, asked) = (removal.place, removal.asked);
+    let (index, asked) = (removal.index, removal.asked);
     let bytes = asked.map(|asked| match &removal.then {
         RemovalStep::Begin(_, are_kept) => accept_setup(cx.node, asked.header, *are_kept),
         _ => accept(cx.node, asked),
@@ -234,18 +234,18 @@ fn removed(cx: &mut NodeContext<'_>, removal: &Removal) -> Result<Option<Vec<u8>
     let given = asked.zip(bytes.as_ref());
     let given = given.map(|(asked, bytes)| AssociationResponse { key: asked.key, bytes });
     match &removal.then {
-        RemovalStep::Begin(setup, _) => begin(cx, place, setup, given)?,
+        RemovalStep::Begin(setup, _) => begin(cx, index, setup, given)?,
         RemovalStep::End => {
-            let ended = ended(cx, place, asked.is_some());
+            let ended = ended(cx, index, asked.is_some());
             ended.map_err(|error| system_failure(cx, &error))?;
         }
         RemovalStep::Restored(recovery) => {
-            let changed = cx.node.peers.set_recovery(place, cx.now, *recovery);
+            let changed = cx.node.peers.set_recovery(index, cx.now, *recovery);
             cx.node.check(changed);
             cx.node.statistics.restorations += 1;
         }
         RemovalStep::Answer => {
-            let kept = given.map(|given| cx.node.peers.update(place, cx.now, None, given));
+            let kept = given.map(|given| cx.node.peers.update(index, cx.now, None, given));
             kept.transpose().map_err(|error| system_failure(cx, &error))?;
         }
     }

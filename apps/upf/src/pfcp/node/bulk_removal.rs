@@ -25,7 +25,7 @@ const LOOKED_AT: u32 = 8192;
 /// Bulk removal of an association's sessions, and the step that follows.
 #[derive(Debug)]
 pub(super) struct Removal {
-    pub(super) place: u16,
+    pub(super) index: u16,
     pub(super) which: RemovalScope,
     pub(super) then: RemovalStep,
     /// Request to which a response is sent at the end.
@@ -39,7 +39,7 @@ pub(super) struct Removal {
 pub(super) struct PendingRequest {
     pub(super) key: RequestKey,
     pub(super) header: Header,
-    pub(super) way: RequestPath,
+    pub(super) path: RequestPath,
 }
 
 /// Selection of sessions of an association.
@@ -99,7 +99,7 @@ impl RemovalScope {
 pub(super) fn remove_slice(cx: &mut NodeContext<'_>, removal: &mut Removal) -> bool {
     let end = removal.from.saturating_add(LOOKED_AT);
     for _ in 0..SLICE {
-        let (id, next) = cx.node.sessions.next_of_peer(removal.from, end, removal.place);
+        let (id, next) = cx.node.sessions.next_of_peer(removal.from, end, removal.index);
         removal.from = next;
         let Some(id) = id else { return next >= cx.node.sessions.capacity() };
         let meant = cx.node.sessions.get(id).filter(|session| removal.which.has(session));

@@ -17,15 +17,15 @@ use crate::rules::layout::message::{PathMessage, SessionEvent, kind};
 const BUNDLE: usize = 32;
 
 /// Handles a datagram.
-pub(super) fn datagram(cx: &mut NodeContext<'_>, way: RequestPath, datagram: &[u8]) {
+pub(super) fn datagram(cx: &mut NodeContext<'_>, path: RequestPath, datagram: &[u8]) {
     let mut rest = datagram;
     for _ in 0..BUNDLE {
         match Message::parse(rest) {
             Ok((message, after)) => {
                 rest = after;
-                handle_message(cx, way, &message);
+                handle_message(cx, path, &message);
             }
-            Err(error) => return no_message(cx, way, error),
+            Err(error) => return no_message(cx, path, error),
         }
         if rest.is_empty() {
             return cx.node.keep_sequences();
@@ -36,7 +36,7 @@ pub(super) fn datagram(cx: &mut NodeContext<'_>, way: RequestPath, datagram: &[u
 }
 
 /// Discards a datagram that cannot be parsed. A peer with another version is told so.
-fn no_message(cx: &mut NodeContext<'_>, way: RequestPath, error: HeaderError) {
+fn no_message(cx: &mut NodeContext<'_>, path: RequestPath, error: HeaderError) {
     match error {
         HeaderError::Version { message_type, sequence, .. } => {
             let is_answer = message_type == MessageType::VERSION_NOT_SUPPORTED_RESPONSE;
@@ -44,7 +44,7 @@ fn no_message(cx: &mut NodeContext<'_>, way: RequestPath, error: HeaderError) {
                 return cx.node.statistics.discard(Discarded::Version);
             }
             cx.node.count_answer(MessageType::VERSION_NOT_SUPPORTED_RESPONSE, 0);
-            cx.out.send(Some(way.local), way.from, node_messages::version(sequence));
+            cx.out.send(Some(path.local), path.from, node_messages::version(sequence));
         }
         HeaderError::TooShort | HeaderError::Length(_) => {
             cx.node.statistics.discard(Discarded::Malformed);
@@ -53,11 +53,11 @@ fn no_message(cx: &mut NodeContext<'_>, way: RequestPath, error: HeaderError) {
     }
 }
 
-fn handle_message(cx: &mut NodeContext<'_>, way: RequestPath, message: &Message<'_>) {
+fn handle_message(cx: &mut NodeContext<'_>, path: RequestPath, message: &Message<'_>) {
     let message_type = message.header.message_type;
     *cx.node.statistics.received.entry(message_type.0).or_default() += 1;
     match message_type {
-        MessageType::HEARTBEAT_REQUEST => heartbeat::heartbeat(cx, way, message),
+        MessageType::HEARTBEAT_REQUEST => heartbeat::heartbeat(cx, path, message),
         MessageType::PFD_MANAGEMENT_REQUEST
         | MessageType::ASSOCIATION_SETUP_REQUEST
         | MessageType::ASSOCIATION_UPDATE_REQUEST
@@ -65,15 +65,15 @@ fn handle_message(cx: &mut NodeContext<'_>, way: RequestPath, message: &Message<
         | MessageType::SESSION_SET_DELETION_REQUEST
         | MessageType::SESSION_ESTABLISHMENT_REQUEST
         | MessageType::SESSION_MODIFICATION_REQUEST
-        | MessageType::SESSION_DELETION_REQUEST => request(cx, way, message),
-        other if other.is_response() => answered(cx, way, message),
+        | MessageType::SESSION_DELETION_REQUEST => request(cx, path, message),
+        other if other.is_response() => answered(cx, path, message),
         _ => cx.node.statistics.discard(Discarded::MessageType),
     }
 }
 
 /// Handles a request once. A retransmission gets the stored response.
-fn request(cx: &mut NodeContext<'_>, way: RequestPath, message: &Message<'_>) {
-    let RequestPath { from, local } = way;
+fn request(cx: &mut NodeContext<'_>, path: RequestPath, message: &Message<'_>) {
+    let RequestPath { from, local } = path;
     let message_type = message.header.message_type;
     let key = RequestKey::of(from, message);
     if let Some(bytes) = given(cx, &key) {
@@ -81,9 +81,9 @@ fn request(cx: &mut NodeContext<'_>, way: RequestPath, message: &Message<'_>) {
         return cx.out.send(Some(local), from, bytes);
     }
     let done = if message_type.is_session() {
-        session_request(cx, way, key, message)
+        session_request(cx, path, key, message)
     } else {
-        let done = node_request(cx, way, key, message);
+        let done = node_request(cx, path, key, message);
         done.inspect(|bytes| cx.node.answers.keep(cx.now, key, bytes.clone()))
     };
     if let Some(bytes) = done {
@@ -99,7 +99,7 @@ fn given(cx: &mut NodeContext<'_>, key: &RequestKey) -> Option<Vec<u8>> {
     }
     if MessageType(key.message_type).is_session() {
         // A response from before the peer restarted belongs to another request.
-        let begun = |place| cx.node.peers.get(place).map_or(0, |found| found.begun);
+        let begun = |index| cx.node.peers.get(index).map_or(0, |found| found.begun);
         cx.node.sessions.answer(cx.now, key, &begun)
     } else {
         cx.node.peers.answer(key, cx.now, cx.node.life).map(<[u8]>::to_owned)
@@ -108,7 +108,7 @@ fn given(cx: &mut NodeContext<'_>, key: &RequestKey) -> Option<Vec<u8>> {
 
 fn session_request(
     cx: &mut NodeContext<'_>,
-    way: RequestPath,
+    path: RequestPath,
     key: RequestKey,
     message: &Message<'_>,
 ) -> Option<Vec<u8>> {
@@ -122,13 +122,13 @@ fn session_request(
         return Some(bytes);
     }
     let found = node_messages::node_id(message).and_then(|name| cx.node.peers.find(&name));
-    let place = found.map(|found| found.peer.place);
-    if cx.node.is_removing_session(place, message.header.seid.unwrap_or(0)) {
+    let index = found.map(|found| found.peer.index);
+    if cx.node.is_removing_session(index, message.header.seid.unwrap_or(0)) {
         cx.node.statistics.discard(Discarded::Busy);
         return None;
     }
     let peer = found.filter(|found| !found.is_ending).map(|found| found.peer.clone());
-    let (local, peer, answer_life) = (way.local, peer.as_ref(), cx.node.life);
+    let (local, peer, answer_life) = (path.local, peer.as_ref(), cx.node.life);
     let context = Context { now: cx.now, key, local, peer, answer_life };
     let (bytes, followed) = session_handlers::carry_out(cx, message, &context);
     if node_messages::cause(&bytes) != Cause::REQUEST_ACCEPTED.0 {
@@ -144,7 +144,7 @@ fn session_request(
 /// retransmit.
 fn node_request(
     cx: &mut NodeContext<'_>,
-    way: RequestPath,
+    path: RequestPath,
     key: RequestKey,
     message: &Message<'_>,
 ) -> Option<Vec<u8>> {
@@ -152,7 +152,7 @@ fn node_request(
     if let Err(fault) = message.check() {
         return Some(node_messages::refuse(header, &cx.node.identity, fault));
     }
-    let asked = PendingRequest { key, header, way };
+    let asked = PendingRequest { key, header, path };
     if waits(cx, asked, message) {
         return None;
     }
@@ -177,8 +177,8 @@ fn waits(cx: &mut NodeContext<'_>, asked: PendingRequest, message: &Message<'_>)
         return false;
     }
     let found = node_messages::node_id(message).and_then(|name| cx.node.peers.find(&name));
-    let place = found.map(|found| found.peer.place);
-    let same = |removal: &&Removal| Some(removal.place) == place;
+    let index = found.map(|found| found.peer.index);
+    let same = |removal: &&Removal| Some(removal.index) == index;
     let Some(removal) = cx.node.removals.iter().find(same) else { return false };
     let is_release = asked.header.message_type == MessageType::ASSOCIATION_RELEASE_REQUEST;
     if is_release && matches!(removal.then, RemovalStep::End) {
@@ -193,9 +193,9 @@ fn waits(cx: &mut NodeContext<'_>, asked: PendingRequest, message: &Message<'_>)
 }
 
 /// Handles a response to one of our requests.
-fn answered(cx: &mut NodeContext<'_>, way: RequestPath, message: &Message<'_>) {
+fn answered(cx: &mut NodeContext<'_>, path: RequestPath, message: &Message<'_>) {
     let (message_type, sequence) = (message.header.message_type, message.header.sequence);
-    let Some(tag) = cx.node.requests.answered(way.from, sequence, message_type.0) else {
+    let Some(tag) = cx.node.requests.answered(path.from, sequence, message_type.0) else {
         return cx.node.statistics.discard(Discarded::Unsolicited);
     };
     let cause = node_messages::cause_of(message);
@@ -204,14 +204,14 @@ fn answered(cx: &mut NodeContext<'_>, way: RequestPath, message: &Message<'_>) {
         // The peer will not understand a retransmission either.
         return given_up(cx, tag, sequence);
     }
-    told(cx, way, tag, message);
+    told(cx, path, tag, message);
 }
 
 /// Handles the response to one of our requests.
-fn told(cx: &mut NodeContext<'_>, way: RequestPath, tag: Tag, message: &Message<'_>) {
+fn told(cx: &mut NodeContext<'_>, path: RequestPath, tag: Tag, message: &Message<'_>) {
     match tag {
-        Tag::Heartbeat(place) => heartbeat::is_there(cx, place, message),
-        Tag::Setup(place) => association_client::initiated(cx, way, place, message),
+        Tag::Heartbeat(index) => heartbeat::is_there(cx, index, message),
+        Tag::Setup(index) => association_client::initiated(cx, path, index, message),
         Tag::Report(id) => session_handlers::reported(cx, id, message),
         Tag::Association(_) | Tag::NodeReport(_) => {}
     }
@@ -228,8 +228,8 @@ pub(super) fn given_up(cx: &mut NodeContext<'_>, tag: Tag, sequence: u32) {
     };
     *cx.node.statistics.unanswered.entry(message_type.0).or_default() += 1;
     match tag {
-        Tag::Heartbeat(place) => heartbeat::is_not_there(cx, place),
-        Tag::Setup(place) => association_client::not_initiated(cx, place),
+        Tag::Heartbeat(index) => heartbeat::is_not_there(cx, index),
+        Tag::Setup(index) => association_client::not_initiated(cx, index),
         Tag::Report(id) => {
             cx.usage(|usage, on| usage.given_up(on, id, sequence));
         }

@@ -15,97 +15,97 @@ use crate::time::{Now, SECOND};
 
 /// Handles a heartbeat request (clause 6.2.2). The peer needs no association. It gets a
 /// response even if its recovery time stamp is missing.
-pub(super) fn heartbeat(cx: &mut NodeContext<'_>, way: RequestPath, message: &Message<'_>) {
+pub(super) fn heartbeat(cx: &mut NodeContext<'_>, path: RequestPath, message: &Message<'_>) {
     match message.group().need() {
-        Ok(RecoveryTimeStamp(recovery)) => heard(cx, way.from.ip(), recovery),
+        Ok(RecoveryTimeStamp(recovery)) => heard(cx, path.from.ip(), recovery),
         Err(_) => cx.node.statistics.discard(Discarded::MissingIe),
     }
     let bytes = node_messages::heartbeat(message.header, &cx.node.identity);
     cx.node.count_answer_of(&bytes);
-    cx.out.send(Some(way.local), way.from, bytes);
+    cx.out.send(Some(path.local), path.from, bytes);
 }
 
 /// Handles the recovery time stamp of a peer address. A stamp newer than that of the
 /// association setup means that the peer restarted and lost its sessions (TS 23.527 clause
 /// 4.3).
 fn heard(cx: &mut NodeContext<'_>, address: IpAddr, recovery: u32) {
-    for place in meant(cx.node, address, recovery) {
-        heard_of(cx, place, recovery);
+    for index in meant(cx.node, address, recovery) {
+        heard_of(cx, index, recovery);
     }
 }
 
 /// Returns the associations at an address that a recovery time stamp applies to. Several
 /// control planes may share an address. An unknown stamp does not tell which of them restarted.
 fn meant(node: &Node, address: IpAddr, recovery: u32) -> Vec<u16> {
-    let all = node.peers.at(address).map(|it| (it.peer.place, it.peer.recovery));
+    let all = node.peers.at(address).map(|it| (it.peer.index, it.peer.recovery));
     let mut all: Vec<(u16, u32)> = all.collect();
     let is_one = all.windows(2).all(|pair| pair[0].1 == pair[1].1);
     if !is_one {
         all.retain(|(_, known)| *known == recovery);
     }
-    all.into_iter().map(|(place, _)| place).collect()
+    all.into_iter().map(|(index, _)| index).collect()
 }
 
-fn heard_of(cx: &mut NodeContext<'_>, place: u16, recovery: u32) {
-    let Some(found) = cx.node.peers.get(place).filter(|found| !found.is_ending) else { return };
+fn heard_of(cx: &mut NodeContext<'_>, index: u16, recovery: u32) {
+    let Some(found) = cx.node.peers.get(index).filter(|found| !found.is_ending) else { return };
     let (known, is_up) = (found.peer.recovery, found.peer.is_up);
-    if is_newer(recovery, known) && !cx.node.is_removing(place) {
+    if is_newer(recovery, known) && !cx.node.is_removing(index) {
         tracing::info!("{} has restarted: removing its sessions", found.peer.node_id);
         let (which, then) = (RemovalScope::All, RemovalStep::Restored(recovery));
-        let removal = Removal { place, which, then, asked: None, from: 0 };
+        let removal = Removal { index, which, then, asked: None, from: 0 };
         let begun = association_server::begin_removal(cx, removal);
         cx.node.check(begun);
     }
     if !is_up {
-        let changed = cx.node.peers.set_down(place, None);
+        let changed = cx.node.peers.set_down(index, None);
         cx.node.check(changed);
         cx.node.statistics.associations_up += 1;
     }
 }
 
 /// Sends a heartbeat request.
-pub(super) fn ask_whether_there(cx: &mut NodeContext<'_>, place: u16) {
-    let Some(found) = cx.node.peers.get(place) else { return };
+pub(super) fn ask_whether_there(cx: &mut NodeContext<'_>, index: u16) {
+    let Some(found) = cx.node.peers.get(index) else { return };
     let (to, local) = (found.peer.address, found.peer.local);
     let sequence = cx.node.requests.sequence();
     let header = Header::node(MessageType::HEARTBEAT_REQUEST, sequence);
     let recovery = RecoveryTimeStamp(cx.node.identity.recovery);
     let bytes = node_messages::message(header, |to| to.put(&recovery));
-    let request = Request { bytes, sequence, to, local, tag: Tag::Heartbeat(place) };
+    let request = Request { bytes, sequence, to, local, tag: Tag::Heartbeat(index) };
     if !cx.send(request) {
         // It is sent again after one period.
-        cx.node.heartbeats.is_over(place);
+        cx.node.heartbeats.is_over(index);
     }
 }
 
 /// Handles a heartbeat response.
-pub(super) fn is_there(cx: &mut NodeContext<'_>, place: u16, message: &Message<'_>) {
-    cx.node.heartbeats.is_over(place);
+pub(super) fn is_there(cx: &mut NodeContext<'_>, index: u16, message: &Message<'_>) {
+    cx.node.heartbeats.is_over(index);
     match message.group().need() {
         Ok(RecoveryTimeStamp(recovery)) => {
-            let Some(found) = cx.node.peers.get(place) else { return };
+            let Some(found) = cx.node.peers.get(index) else { return };
             let (address, known) = (found.peer.address.ip(), found.peer.recovery);
-            let is_its = meant(cx.node, address, recovery).contains(&place);
-            heard_of(cx, place, if is_its { recovery } else { known });
+            let is_its = meant(cx.node, address, recovery).contains(&index);
+            heard_of(cx, index, if is_its { recovery } else { known });
         }
         Err(_) => cx.node.statistics.discard(Discarded::MissingIe),
     }
 }
 
 /// Handles a peer that did not respond to N1 heartbeats.
-pub(super) fn is_not_there(cx: &mut NodeContext<'_>, place: u16) {
-    cx.node.heartbeats.is_over(place);
-    let is_removing = cx.node.is_removing(place);
-    let found = cx.node.peers.get(place).filter(|found| found.peer.is_up && !is_removing);
+pub(super) fn is_not_there(cx: &mut NodeContext<'_>, index: u16) {
+    cx.node.heartbeats.is_over(index);
+    let is_removing = cx.node.is_removing(index);
+    let found = cx.node.peers.get(index).filter(|found| found.peer.is_up && !is_removing);
     let Some(found) = found else { return };
     let keep_s = cx.node.settings.n4.keep_sessions_s;
     tracing::warn!("{} does not answer: its sessions stay for {keep_s} s", found.peer.node_id);
     cx.node.statistics.associations_lost += 1;
     if keep_s == 0 {
-        let ended = association_server::end(cx, place, None);
+        let ended = association_server::end(cx, index, None);
         cx.node.check(ended);
     } else {
-        let changed = cx.node.peers.set_down(place, Some(cx.now.monotonic));
+        let changed = cx.node.peers.set_down(index, Some(cx.now.monotonic));
         cx.node.check(changed);
     }
 }
@@ -113,15 +113,15 @@ pub(super) fn is_not_there(cx: &mut NodeContext<'_>, place: u16) {
 /// Ends associations that have been down for too long, and those whose end began before this
 /// process started.
 pub(super) fn expire(cx: &mut NodeContext<'_>) {
-    while let Some((at, place)) = next_end(cx.node) {
-        if at > cx.now.monotonic || check_end(cx, place).is_none() {
+    while let Some((at, index)) = next_end(cx.node) {
+        if at > cx.now.monotonic || check_end(cx, index).is_none() {
             return;
         }
     }
 }
 
-fn check_end(cx: &mut NodeContext<'_>, place: u16) -> Option<()> {
-    let ended = association_server::end(cx, place, None);
+fn check_end(cx: &mut NodeContext<'_>, index: u16) -> Option<()> {
+    let ended = association_server::end(cx, index, None);
     cx.node.check(ended).map(|_| ())
 }
 
@@ -132,10 +132,10 @@ pub(super) fn expiry(node: &Node) -> Option<u64> {
 
 fn next_end(node: &Node) -> Option<(u64, u16)> {
     let keep = node.settings.n4.keep_sessions_s.saturating_mul(SECOND);
-    let troubled = node.peers.troubled().filter(|found| !node.is_removing(found.peer.place));
+    let troubled = node.peers.troubled().filter(|found| !node.is_removing(found.peer.index));
     let ends = troubled.filter_map(|found| match found.down {
-        _ if found.is_ending => Some((0, found.peer.place)),
-        Some(down) => Some((down.saturating_add(keep), found.peer.place)),
+        _ if found.is_ending => Some((0, found.peer.index)),
+        Some(down) => Some((down.saturating_add(keep), found.peer.index)),
         None => None,
     });
     ends.min()
@@ -168,23 +168,23 @@ impl Heartbeats {
     }
 
     /// Starts heartbeats to a peer. The first one is due after one period.
-    pub(super) fn begin(&mut self, now: Now, place: u16) {
-        self.end(place);
+    pub(super) fn begin(&mut self, now: Now, index: u16) {
+        self.end(index);
         let due = now.monotonic.saturating_add(self.period);
-        self.places.insert(place, Beat { due, is_asked: false });
-        self.due.insert((due, place));
+        self.places.insert(index, Beat { due, is_asked: false });
+        self.due.insert((due, index));
     }
 
     /// Stops heartbeats to a peer.
-    pub(super) fn end(&mut self, place: u16) {
-        if let Some(beat) = self.places.remove(&place) {
-            self.due.remove(&(beat.due, place));
+    pub(super) fn end(&mut self, index: u16) {
+        if let Some(beat) = self.places.remove(&index) {
+            self.due.remove(&(beat.due, index));
         }
     }
 
     /// Notes that the current heartbeat was answered or given up.
-    pub(super) fn is_over(&mut self, place: u16) {
-        if let Some(beat) = self.places.get_mut(&place) {
+    pub(super) fn is_over(&mut self, index: u16) {
+        if let Some(beat) = self.places.get_mut(&index) {
             beat.is_asked = false;
         }
     }
@@ -193,16 +193,16 @@ impl Heartbeats {
     /// pending heartbeat is skipped for one period.
     pub(super) fn next(&mut self, now: Now) -> Option<u16> {
         loop {
-            let &(due, place) = self.due.first()?;
+            let &(due, index) = self.due.first()?;
             if due > now.monotonic {
                 return None;
             }
             self.due.pop_first();
-            let Some(beat) = self.places.get_mut(&place) else { continue };
+            let Some(beat) = self.places.get_mut(&index) else { continue };
             beat.due = now.monotonic.saturating_add(self.period);
-            self.due.insert((beat.due, place));
+            self.due.insert((beat.due, index));
             if !std::mem::replace(&mut beat.is_asked, true) {
-                return Some(place);
+                return Some(index);
             }
         }
     }

@@ -118,7 +118,7 @@ fn features(settings: &Settings) -> UpFunctionFeatures {
 
 impl Resource {
     /// Returns the addresses of interfaces with tunnels if control planes allocate TEIDs. Release
-    /// 15 control planes ask for addresses in this way (clause 8.2.82 there).
+    /// 15 control planes ask for addresses in this path (clause 8.2.82 there).
     fn all(settings: &Settings) -> Vec<Self> {
         if settings.teid == TeidChoice::Upf {
             return Vec::new();

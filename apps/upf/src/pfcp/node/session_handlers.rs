@@ -153,10 +153,10 @@ impl RecoverySet {
 pub(super) fn recover_slice(cx: &mut NodeContext<'_>) {
     let places = cx.node.unfollowed.next..cx.node.unfollowed.end;
     let mut recovered = 0;
-    for place in places.take(LOOKED_AT as usize) {
-        let id = SessionIndex(place);
+    for index in places.take(LOOKED_AT as usize) {
+        let id = SessionIndex(index);
         let found = cx.node.sessions.get(id).filter(|_| cx.node.unfollowed.take(id));
-        cx.node.unfollowed.next = place + 1;
+        cx.node.unfollowed.next = index + 1;
         let Some(session) = found else { continue };
         cx.node.paths.changed(None, Some(&session));
         cx.node.count(None, Some(&session));

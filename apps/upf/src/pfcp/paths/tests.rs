@@ -154,17 +154,17 @@ fn a_far_leads_through_the_interface_of_its_side_or_its_instance() {
         marking: None,
         redirect: None,
     };
-    let place = |way: &Forwarding| interfaces.route(way).map(|route| route.interface);
+    let index = |way: &Forwarding| interfaces.route(way).map(|route| route.interface);
     let gnb = Some("10.3.0.7");
-    assert_eq!(place(&way(Destination::Access, None, gnb, None)), Some(2));
-    assert_eq!(place(&way(Destination::Core, None, gnb, None)), Some(1));
+    assert_eq!(index(&way(Destination::Access, None, gnb, None)), Some(2));
+    assert_eq!(index(&way(Destination::Core, None, gnb, None)), Some(1));
     let between = settings().instance("between");
-    assert_eq!(place(&way(Destination::Access, between, gnb, None)), Some(1));
+    assert_eq!(index(&way(Destination::Access, between, gnb, None)), Some(1));
     let internet = settings().instance("internet");
-    assert_eq!(place(&way(Destination::Access, internet, gnb, None)), None);
+    assert_eq!(index(&way(Destination::Access, internet, gnb, None)), None);
     // Only N9 has an IPv6 address.
-    assert_eq!(place(&way(Destination::Access, None, None, Some("2001:db8::7"))), Some(1));
-    assert_eq!(place(&way(Destination::Control, None, gnb, None)), None);
+    assert_eq!(index(&way(Destination::Access, None, None, Some("2001:db8::7"))), Some(1));
+    assert_eq!(index(&way(Destination::Control, None, gnb, None)), None);
     let plain = Forwarding { outer: None, ..way(Destination::Access, None, gnb, None) };
-    assert_eq!(place(&plain), None);
+    assert_eq!(index(&plain), None);
 }

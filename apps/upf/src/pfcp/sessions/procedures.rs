@@ -55,7 +55,7 @@ impl Sessions {
         self.check_room(context.now)?;
         let peer = context.peer.ok_or(Refusal::because(Cause::NO_ESTABLISHED_PFCP_ASSOCIATION))?;
         let group = message.group();
-        let mut session = new_session(&group, peer.place, context.now)?;
+        let mut session = new_session(&group, peer.index, context.now)?;
         let rested = context.now.monotonic.saturating_sub(self.life.saturating_add(GRACE));
         let id = self.places.take(&self.store, rested.max(1));
         let id = id.ok_or(Refusal::because(Cause::NO_RESOURCES_AVAILABLE))?;
@@ -121,7 +121,7 @@ impl Sessions {
             session.cp_fseid = cp_fseid(&seid)?;
         }
         if let Some(peer) = context.peer {
-            session.peer = peer.place;
+            session.peer = peer.index;
         }
         let outcome = self.build(session, Some(before), context, &group)?;
         let query = group.find::<ie::QueryUrrReference>()?.map(|it| it.0);

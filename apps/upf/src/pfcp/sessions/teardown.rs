@@ -30,11 +30,11 @@ impl Sessions {
     pub fn remove_of_peer(
         &mut self,
         now: Now,
-        place: u16,
+        index: u16,
         is_kept: &dyn Fn(IpAddr) -> bool,
         gone: &mut dyn FnMut(&Session),
     ) -> u64 {
-        self.remove_if(now, place, &|session| !is_kept(session.cp_fseid.address), gone)
+        self.remove_if(now, index, &|session| !is_kept(session.cp_fseid.address), gone)
     }
 
     /// Removes the sessions of an association with an FQ-CSID. Calls `gone` for each and returns
@@ -42,21 +42,21 @@ impl Sessions {
     pub fn remove_set(
         &mut self,
         now: Now,
-        place: u16,
+        index: u16,
         set: &FqCsid<'_>,
         gone: &mut dyn FnMut(&Session),
     ) -> u64 {
-        self.remove_if(now, place, &|session| is_in(session, set), gone)
+        self.remove_if(now, index, &|session| is_in(session, set), gone)
     }
 
     fn remove_if(
         &mut self,
         now: Now,
-        place: u16,
+        index: u16,
         is_meant: &dyn Fn(&Session) -> bool,
         gone: &mut dyn FnMut(&Session),
     ) -> u64 {
-        let of_peer = self.store.places(0).filter(|(_, it)| it.is_live() && it.peer == place);
+        let of_peer = self.store.places(0).filter(|(_, it)| it.is_live() && it.peer == index);
         let ids: Vec<SessionIndex> = of_peer.map(|(id, _)| id).collect();
         let mut removed = 0;
         for id in ids {

@@ -65,11 +65,11 @@ pub(super) struct SessionTestbed {
     pub(super) peer: Option<Peer>,
 }
 
-pub(super) fn peer(place: u16) -> Peer {
+pub(super) fn peer(index: u16) -> Peer {
     let address = IpAddr::from([10, 9, 0, 1]);
     let address_of = SocketAddr::new(address, 8805);
     Peer {
-        place,
+        index,
         node_id: address.into(),
         recovery: 1,
         address: address_of,

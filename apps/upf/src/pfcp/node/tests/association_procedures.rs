@@ -80,7 +80,7 @@ fn case_6_setup_for_a_known_node_replaces_the_association() {
     world.associate(OTHER, 2, b"\x03SMF\0", STARTED);
     let all: Vec<_> = world.node.associations().cloned().collect();
     assert_eq!(all.len(), 1);
-    assert_eq!((all[0].peer.place, all[0].peer.address), (0, OTHER));
+    assert_eq!((all[0].peer.index, all[0].peer.address), (0, OTHER));
 }
 
 #[test]

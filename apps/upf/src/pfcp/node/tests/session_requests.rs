@@ -95,7 +95,7 @@ impl NodeTestbed {
     /// Returns the number of sessions after checking that all counters agree.
     pub(super) fn count(&self) -> usize {
         let sessions = self.node.sessions().len() as usize;
-        let of_peers = self.node.associations().map(|it| self.node.sessions_of(it.peer.place));
+        let of_peers = self.node.associations().map(|it| self.node.sessions_of(it.peer.index));
         assert_eq!(sessions, of_peers.sum::<usize>());
         assert_eq!(self.node.paths().len(), usize::from(sessions > 0));
         sessions

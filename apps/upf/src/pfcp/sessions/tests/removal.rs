@@ -98,7 +98,7 @@ fn case_54_a_set_of_sessions_goes() {
         node_type: None,
     };
     let mut remove =
-        |place, set: ie::FqCsid<'_>| world.sessions.remove_set(world.now, place, &set, &mut |_| {});
+        |index, set: ie::FqCsid<'_>| world.sessions.remove_set(world.now, index, &set, &mut |_| {});
     assert_eq!(remove(1, set(&[0, 8], &[10, 9, 0, 1])), 0);
     assert_eq!(remove(1, set(&[0, 9], &[10, 9, 0, 2])), 0);
     assert_eq!(remove(0, set(&[0, 9], &[10, 9, 0, 1])), 0);
