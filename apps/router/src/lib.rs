@@ -1,7 +1,7 @@
 //! IPv4 and IPv6 forwarder beside Linux: forwards the simple cases as Linux would and leaves the
 //! rest to Linux.
 //!
-//! [`headers`] reads a packet, [`Routes`] says where it leaves, [`acl`] whether it may, [`rewrite`]
+//! [`headers`] reads a packet, [`Routes`] says where it leaves, [`acl`] whether it may, `rewrite`
 //! sends it on its way, and [`Outcome`] names what became of it. A [`Router`] is the application.
 
 #![forbid(unsafe_code)]

@@ -1,16 +1,16 @@
 //! The user plane application that runs on each lane.
 //!
 //! A burst passes through stages, so that memory which a stage needs is prefetched by an earlier
-//! one: [`parse`] parses frames ([`outer_header`]), [`lookup`] looks up sessions and prefetches
-//! their rules and state, [`apply`] applies the rules ([`classify`]), [`forward`] encapsulates
-//! ([`encap`], [`ip_header`]), [`egress`] routes packets to the data network, and [`deferred`] does
-//! the rare work that was deferred ([`deferred_queue`]). [`charge`] accounts for a packet once
-//! nothing can prevent it from leaving. [`gtpu_control`] handles GTP-U messages without user data,
-//! [`http_redirect`] answers redirected HTTP clients, and [`slow_path`] exchanges messages with the
+//! one: `parse` parses frames (`outer_header`), `lookup` looks up sessions and prefetches
+//! their rules and state, `apply` applies the rules (`classify`), `forward` encapsulates
+//! (`encap`, `ip_header`), `egress` routes packets to the data network, and `deferred` does
+//! the rare work that was deferred (`deferred_queue`). `charge` accounts for a packet once
+//! nothing can prevent it from leaving. `gtpu_control` handles GTP-U messages without user data,
+//! `http_redirect` answers redirected HTTP clients, and `slow_path` exchanges messages with the
 //! slow path.
 //!
-//! [`Datapath`] composes these parts. Calls go only down: the datapath calls the parts, those call
-//! the [`Forwarder`], and it calls routes, buffer, queue and tables.
+//! `Datapath` composes these parts. Calls go only down: the datapath calls the parts, those call
+//! the `Forwarder`, and it calls routes, buffer, queue and tables.
 
 mod apply;
 mod charge;

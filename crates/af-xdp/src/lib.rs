@@ -5,8 +5,8 @@
 //! on one queue leaves by any other without a copy. Each queue has its own four rings and one
 //! thread.
 //!
-//! A packet's way through the driver: [`queue`] reads and writes descriptors, [`ring`] has the two
-//! ends of a ring, [`in_flight`] accounts for the frames that the kernel has, and [`socket`] makes
+//! A packet's way through the driver: `queue` reads and writes descriptors, `ring` has the two
+//! ends of a ring, `in_flight` accounts for the frames that the kernel has, and `socket` makes
 //! the wake-up calls.
 //!
 //! Hot restart: a process that holds duplicates of another's descriptors ([`Device::handover`],

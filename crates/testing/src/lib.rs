@@ -1,6 +1,6 @@
 //! Test support of drivers and applications: a dev-dependency, never part of a program.
 //!
-//! * [`conformance`]: the suite that every driver passes; a driver implements [`Rig`] and
+//! * [`mod@conformance`]: the suite that every driver passes; a driver implements [`Rig`] and
 //!   instantiates the suite with one line, [`conformance!`].
 //! * [`corpus`]: committed corpora of the fuzz targets, replayed and compared.
 //! * [`decorators`]: queues around queues that inject faults or record packets.

@@ -11,6 +11,7 @@ use super::slow::Editor;
 use super::text;
 
 /// Subcommands of `router acl`.
+#[allow(rustdoc::broken_intra_doc_links, reason = "the syntax of a rule has brackets")]
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Show the rules with the packets and bytes that each has matched.

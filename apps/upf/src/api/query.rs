@@ -52,7 +52,7 @@ pub enum Reply {
     Session(Option<Box<SessionView>>),
     /// Reply to [`Query::Trace`].
     Trace(Box<Trace>),
-    /// Reply to [`Query::Numbers`].
+    /// Reply to [`Query::Snapshot`].
     Snapshot(Box<Snapshot>),
 }
 

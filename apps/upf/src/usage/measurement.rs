@@ -27,7 +27,7 @@ pub struct Meter {
     pub counts: [u64; 4],
     /// Time of the last counted packet, in nanoseconds of `CLOCK_MONOTONIC`; 0 if none.
     pub last: u64,
-    /// Bits of [`event`](crate::rules::layout::counter_slots::event) raised under the current
+    /// Bits of [`event`] raised under the current
     /// rules.
     pub events: u64,
     /// First packet under the current rules, if a lane message reported it, in nanoseconds of

@@ -78,7 +78,7 @@ impl Listed {
     }
 
     /// Writes the descriptor of frame `number`, which leaves with [`send`](Self::send). Returns
-    /// false if the ring is full. A frame may be sent again after [`PLACES`] other frames.
+    /// false if the ring is full. A frame may be sent again after `PLACES` other frames.
     #[inline]
     pub fn write(&mut self, number: usize) -> bool {
         if self.written.wrapping_sub(self.read) >= PLACES && self.unread() >= PLACES {

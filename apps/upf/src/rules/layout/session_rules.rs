@@ -223,7 +223,7 @@ impl Direction {
     }
 }
 
-/// Bits of [`DirectionRules::flags`] and [`Rule::flags`](super::Rule).
+/// Bits of [`DirectionRules::flags`] and `Rule::flags`.
 pub mod flag {
     /// The direction has a PDR.
     pub const PRESENT: u32 = 1;

@@ -34,7 +34,7 @@ const SECTIONS: usize = 9;
 pub enum Section {
     /// List of [`Rule`]s.
     Rules = 0,
-    /// [`AnyAddress`]es of users and filters.
+    /// Addresses of users and filters.
     Addresses = 1,
     /// [`Limit`]s of counts.
     Limits = 2,
