@@ -52,6 +52,7 @@ check: install-packages ## Format, lints, generated files, licences, the other a
 	@lab/packages $(CHECK_PACKAGES)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps
 	crates/steer/bpf/build --check
 	$(CARGO) run --quiet -p macswap -- --schema | diff -u fastlane.schema.json -
 	$(CARGO) run --quiet -p upf -- schema | diff -u apps/upf/upf.schema.json -
