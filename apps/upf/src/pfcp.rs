@@ -2,8 +2,8 @@
 //!
 //! It runs in one thread. [`Node`](node) and all that it calls use neither sockets nor clocks. They
 //! receive datagrams, lane messages and the time ([`Now`](crate::time::Now)), and put what is to be
-//! sent into an [`Outbox`]. [`run`](mod@run) is the event loop around them. What must outlive this process
-//! is in the tables of the user plane process.
+//! sent into an [`Outbox`]. [`run`](mod@run) is the event loop around them. What must outlive this
+//! process is in the tables of the user plane process.
 
 pub mod association_record;
 pub mod associations;

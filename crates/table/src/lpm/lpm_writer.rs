@@ -105,13 +105,14 @@ impl<A: Address> LpmWriter<A> {
         self.trie.reader.lookup(self.routes.hash.guard(), address)
     }
 
-    /// Looks up many addresses at once, as [`LpmReader::lookup_many`](crate::LpmReader::lookup_many) does.
+    /// Looks up many addresses at once, as
+    /// [`LpmReader::lookup_many`](crate::LpmReader::lookup_many) does.
     pub fn lookup_many(&self, addresses: &[A], values: &mut [Option<u32>]) {
         self.trie.reader.lookup_many(self.routes.hash.guard(), addresses, values);
     }
 
-    /// Collapses the table's memory into huge pages, as [`SharedMemory`](crate::SharedMemory) does. The root
-    /// for IPv4 is 64 MiB and lies in small pages until then.
+    /// Collapses the table's memory into huge pages, as [`SharedMemory`](crate::SharedMemory) does.
+    /// The root for IPv4 is 64 MiB and lies in small pages until then.
     pub fn collapse(&self) {
         self.trie.reader.header.memory.collapse();
     }
