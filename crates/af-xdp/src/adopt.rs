@@ -184,6 +184,7 @@ impl Device {
         let steering = fastlane_steer::Settings { max_length, mark: 0, reenter_ifindex: 0 };
         let program = Program::adopt(kept, settings.index, steering)?;
         let attached = if is_native { XdpMode::Native } else { XdpMode::Generic };
-        Ok(Self { settings, program, attached, copies, max_length })
+        let fallbacks = Vec::new();
+        Ok(Self { settings, program, attached, copies, max_length, fallbacks })
     }
 }

@@ -38,7 +38,8 @@ pub struct OpenedQueue {
     pub handle: XskQueue,
     /// Mode in which the kernel bound the queue.
     pub mode: BoundMode,
-    /// Optional settings that the kernel refused, one text each.
+    /// Modes and optional settings that the driver or the kernel refused, one text each. A mode
+    /// that is refused for a device is in the notes of its first queue.
     pub notes: Vec<String>,
 }
 
@@ -116,6 +117,8 @@ struct Bound {
     umem: u32,
     /// True if this socket registered the UMEM.
     is_first: bool,
+    /// Refusal of the mode that was tried first.
+    refusal: Option<Errno>,
 }
 
 /// The UMEMs of a lane while its queues are opened.
@@ -134,8 +137,10 @@ impl Binder {
     ) -> Result<OpenedQueue, Error> {
         let bound = self.bind_best(device, queue, pool)?;
         device.copies |= !bound.socket.is_zero_copy();
+        let mut notes = std::mem::take(&mut device.fallbacks);
+        notes.extend(bound.refusal.map(no_zero_copy));
         let settings = &device.settings;
-        let notes = settings.busy_poll.map(|wanted| bound.socket.set_busy_poll(wanted));
+        notes.extend(settings.busy_poll.into_iter().flat_map(|it| bound.socket.set_busy_poll(it)));
         let mode = match (bound.socket.is_zero_copy(), device.is_native()) {
             (true, _) => BoundMode::ZeroCopy,
             (false, true) => BoundMode::NativeCopy,
@@ -143,7 +148,7 @@ impl Binder {
         };
         let mtu = MtuQuery::new(settings.index)
             .map_err(|source| kernel(&settings.interface, "asking for its MTU", source))?;
-        let Bound { socket, rings, umem, is_first } = bound;
+        let Bound { socket, rings, umem, is_first, .. } = bound;
         let description = QueueDescription {
             interface: settings.index,
             queue,
@@ -158,12 +163,12 @@ impl Binder {
         };
         let bound = BoundSocket { socket, rings, mtu, port, description };
         let handle = XskQueue::new(OpenQueue::new(bound, pool, settings, self.quota));
-        Ok(OpenedQueue { port, queue, handle, mode, notes: notes.unwrap_or_default() })
+        Ok(OpenedQueue { port, queue, handle, mode, notes })
     }
 
     /// Binds a socket in zero-copy mode if the settings and the device allow it, otherwise in copy
     /// mode.
-    fn bind_best(&mut self, device: &Device, queue: u32, pool: &Pool) -> Result<Bound, Error> {
+    fn bind_best(&mut self, device: &mut Device, queue: u32, pool: &Pool) -> Result<Bound, Error> {
         let settings = &device.settings;
         let only_copies = matches!(settings.mode, Mode::NativeCopy | Mode::GenericCopy);
         let copy = UmemMode { zero_copy: false, need_wakeup: settings.need_wakeup };
@@ -175,8 +180,9 @@ impl Binder {
         let zero_copy = UmemMode { zero_copy: true, ..copy };
         let choice = ModeChoice { mode: zero_copy, fallback: auto.then_some(copy) };
         match self.bind(settings, queue, choice, pool) {
-            Err(Error::ModeUnavailable { .. } | Error::LockedMemory { .. }) if auto => {
-                self.bind(settings, queue, copying, pool)
+            Err(error @ (Error::ModeUnavailable { .. } | Error::LockedMemory { .. })) if auto => {
+                device.fallbacks.push(format!("copies, because zero-copy is refused: {error}"));
+                self.bind(&device.settings, queue, copying, pool)
             }
             result => result,
         }
@@ -208,8 +214,9 @@ impl Binder {
         // The fallback reuses the socket: the memory of a closed one counts as locked for a while.
         let fallback = fallback.filter(|mode| self.umems.iter().all(|umem| umem.mode != *mode));
         let refused = bound.is_err_and(|errno| !matches!(errno, Errno::BUSY | Errno::NODEV));
+        let mut refusal = None;
         if let (true, true, Some(fallback)) = (refused, first.is_none(), fallback) {
-            mode = fallback;
+            (mode, refusal) = (fallback, bound.err());
             bound = socket.bind_when_free(settings.index, queue, mode.as_first());
         }
         bound.map_err(|errno| not_bound(settings, queue, mode, errno))?;
@@ -222,8 +229,12 @@ impl Binder {
                 .map_err(|source| kernel(interface, "duplicating the socket", source))?;
             self.umems.push(Umem { mode, first });
         }
-        Ok(Bound { socket, rings, umem, is_first })
+        Ok(Bound { socket, rings, umem, is_first, refusal })
     }
+}
+
+fn no_zero_copy(refusal: Errno) -> String {
+    format!("copies, because the driver refuses zero-copy as it is configured now: {refusal}")
 }
 
 fn no_socket(interface: &str, errno: Errno) -> Error {

@@ -20,6 +20,8 @@ pub struct Device {
     /// True if zero-copy was refused on a queue; it is not tried again.
     pub(crate) copies: bool,
     pub(crate) max_length: u32,
+    /// Reasons for slower modes than the best one, until the next opened queue reports them.
+    pub(crate) fallbacks: Vec<String>,
 }
 
 impl Device {
@@ -42,8 +44,9 @@ impl Device {
         let max_length = u32::try_from(max_length).unwrap_or(u32::MAX);
         let steering = fastlane_steer::Settings { max_length, mark: 0, reenter_ifindex: 0 };
         let mut program = Program::load(rules, steering)?;
-        let attached = attach(&mut program, &settings)?;
-        Ok(Self { settings, program, attached, copies: false, max_length })
+        let mut fallbacks = Vec::new();
+        let attached = attach(&mut program, &settings, &mut fallbacks)?;
+        Ok(Self { settings, program, attached, copies: false, max_length, fallbacks })
     }
 
     /// Replaces the rules while frames arrive. Each frame is matched against either the old or the
@@ -87,12 +90,22 @@ impl Device {
     }
 }
 
-fn attach(program: &mut Program, settings: &Settings) -> Result<XdpMode, Error> {
+/// Attaches the program in the best mode of the settings. Appends the reason for a fallback.
+fn attach(
+    program: &mut Program,
+    settings: &Settings,
+    fallbacks: &mut Vec<String>,
+) -> Result<XdpMode, Error> {
     let interface = &settings.interface;
     if settings.mode != Mode::GenericCopy {
         match program.attach_xdp(interface, XdpMode::Native) {
             Ok(()) => return Ok(XdpMode::Native),
-            Err(ProgramError::NoNativeXdp { .. }) if settings.mode == Mode::Auto => {}
+            Err(ProgramError::NoNativeXdp { source, .. }) if settings.mode == Mode::Auto => {
+                fallbacks.push(format!(
+                    "generic mode, because the driver does not run XDP as it is configured now: \
+                     {source}"
+                ));
+            }
             Err(ProgramError::NoNativeXdp { source, .. }) => {
                 return Err(Error::ModeUnavailable {
                     interface: interface.clone(),

@@ -190,7 +190,7 @@ impl Node {
         self.record.get().map_or(0, |record| record.starts)
     }
 
-    /// Returns the counters of session reports.
+    /// Returns the counters of the node.
     #[must_use]
     pub const fn statistics(&self) -> &Statistics {
         &self.statistics
