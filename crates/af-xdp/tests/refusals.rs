@@ -57,7 +57,10 @@ fn zero_copy_on_veth_is_refused_and_auto_falls_back_to_copy() {
         let mut opened = open(&mut pool, &mut auto, vec![0]);
         assert_eq!((opened[0].mode, auto.is_native()), (BoundMode::GenericCopy, false));
         let notes = &opened[0].notes;
-        assert!(matches!(&notes[..], [note] if note.starts_with("generic mode, because")), "{notes:?}");
+        assert!(
+            matches!(&notes[..], [note] if note.starts_with("generic mode, because")),
+            "{notes:?}"
+        );
         opened[0].handle.close(&mut pool);
         assert_eq!(pool.free(), 256);
     });
