@@ -138,7 +138,7 @@ impl Binder {
         let bound = self.bind_best(device, queue, pool)?;
         device.copies |= !bound.socket.is_zero_copy();
         let mut notes = std::mem::take(&mut device.fallbacks);
-        notes.extend(bound.refusal.map(no_zero_copy));
+        notes.extend(bound.refusal.map(|it| format!("copies, because {}", refused_zero_copy(it))));
         let settings = &device.settings;
         notes.extend(settings.busy_poll.into_iter().flat_map(|it| bound.socket.set_busy_poll(it)));
         let mode = match (bound.socket.is_zero_copy(), device.is_native()) {
@@ -180,8 +180,12 @@ impl Binder {
         let zero_copy = UmemMode { zero_copy: true, ..copy };
         let choice = ModeChoice { mode: zero_copy, fallback: auto.then_some(copy) };
         match self.bind(settings, queue, choice, pool) {
-            Err(error @ (Error::ModeUnavailable { .. } | Error::LockedMemory { .. })) if auto => {
-                device.fallbacks.push(format!("copies, because zero-copy is refused: {error}"));
+            Err(Error::ModeUnavailable { reason, .. }) if auto => {
+                device.fallbacks.push(format!("copies, because {reason}"));
+                self.bind(&device.settings, queue, copying, pool)
+            }
+            Err(error @ Error::LockedMemory { .. }) if auto => {
+                device.fallbacks.push(format!("copies, because of locked memory: {error}"));
                 self.bind(&device.settings, queue, copying, pool)
             }
             result => result,
@@ -233,8 +237,8 @@ impl Binder {
     }
 }
 
-fn no_zero_copy(refusal: Errno) -> String {
-    format!("copies, because the driver refuses zero-copy as it is configured now: {refusal}")
+fn refused_zero_copy(errno: Errno) -> String {
+    format!("the driver refuses zero-copy as it is configured now: {errno}")
 }
 
 fn no_socket(interface: &str, errno: Errno) -> Error {
@@ -269,7 +273,7 @@ fn not_bound(settings: &Settings, queue: u32, mode: UmemMode, errno: Errno) -> E
         _ if mode.zero_copy => Error::ModeUnavailable {
             interface,
             mode: Mode::ZeroCopy,
-            reason: format!("the driver refuses: {errno}"),
+            reason: refused_zero_copy(errno),
         },
         Errno::INVAL => Error::NoQueue { interface, queue },
         _ => kernel(&interface, &format!("binding to queue {queue}"), errno.into()),
