@@ -1,7 +1,7 @@
-//! What `make run` runs reaches its summary: the scripts of `lab`, with the programs of this build.
+//! The scripts of `make run` reach their summaries, with the programs of this build.
 //!
-//! Rates and losses are not judged here, since the build is not optimised and the machine is shared;
-//! `make run` judges them by its exit status.
+//! Rates and losses are not judged here, since the build is not optimised and the machine is
+//! shared. `make run` judges them by its exit status.
 
 use std::path::Path;
 use std::process::Command;

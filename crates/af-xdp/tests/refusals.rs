@@ -35,8 +35,8 @@ fn zero_copy_on_veth_is_refused_and_auto_falls_back_to_copy() {
         assert!(matches!(error, Error::ModeUnavailable { .. }), "{error:?}");
         assert_eq!(
             error.to_string(),
-            "zero-copy is not available on `ours` (the driver refuses zero-copy as it is configured \
-             now: Operation not supported (os error 95)); use \"mode\": \"auto\""
+            "zero-copy is not available on `ours` (the driver refuses zero-copy as it is \
+             configured now: Operation not supported (os error 95)); use \"mode\": \"auto\""
         );
         drop(zero_copy);
         let mut auto = device(settings("ours", Mode::Auto));
