@@ -23,18 +23,36 @@ fn scapy() -> &'static Result<PathBuf, String> {
         let wanted = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/upf/requirements.txt");
         // Another test program may install it at the same time: the first to be done is taken.
         let aside = folder.with_extension(std::process::id().to_string());
-        let mut pip = Command::new("python3");
+        // Debian's python3 has no pip of its own, and python3-venv brings one.
+        let environment = aside.with_extension("venv");
+        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
+        let mut pip = Command::new(environment.join("bin/python"));
         pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]);
         pip.arg("--require-hashes").arg("-r").arg(wanted).arg("--target").arg(&aside);
-        let output = pip.output().map_err(|error| format!("python3 cannot be started: {error}"))?;
-        if !output.status.success() {
-            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-        }
+        let installed = run(&mut pip);
+        let _ = std::fs::remove_dir_all(&environment);
+        installed?;
         if std::fs::rename(&aside, &folder).is_err() {
             let _ = std::fs::remove_dir_all(&aside);
         }
         Ok(folder)
     })
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// Returns what it has written if it fails.
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("python3 cannot be started: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        )),
+    }
 }
 
 /// Runs the script and returns its output, or `None` if scapy cannot be installed.
