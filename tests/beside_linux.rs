@@ -78,7 +78,8 @@ fn accept_echoes(host: &Host) {
         host.run(&["sysctl", "-q", "-w", &format!("net.ipv4.conf.{setting}")]);
     }
     host.run(&["ip", "route", "add", "local", LEFT, "dev", "lo", "table", "77"]);
-    let udp = ["iif", "wire0", "ipproto", "udp", "lookup", "77"];
+    // UDP by its number: a minimal Debian has no /etc/protocols.
+    let udp = ["iif", "wire0", "ipproto", "17", "lookup", "77"];
     host.run(&[&["ip", "rule", "add", "priority", "0"][..], &udp].concat());
 }
 
