@@ -257,11 +257,18 @@ fn it_runs_without_privilege_beside_another() {
     let runtime = std::env::temp_dir().join(format!("fastlane-dpdk-{}", std::process::id()));
     std::fs::create_dir_all(&runtime).unwrap();
     std::os::unix::fs::chown(&runtime, Some(65534), Some(65534)).expect("root");
+    // Copies, because another user may not enter the folders of the checkout, as below /root.
+    let program = runtime.join("conformance");
+    std::fs::copy(other, &program).unwrap();
+    let plugin = folder.parent().unwrap().join("libfastlane_dpdk.so");
+    if plugin.is_file() {
+        std::fs::copy(&plugin, runtime.join("libfastlane_dpdk.so")).unwrap();
+    }
     let began = Instant::now();
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"])
         .args(["--inh-caps=-all", "--no-new-privs"])
-        .arg(other)
+        .arg(program)
         .args(["memifs::every_frame_is_accounted_for", "rings::every_frame_is_accounted_for"])
         .env("XDG_RUNTIME_DIR", &runtime)
         .env("TMPDIR", &runtime)
