@@ -67,7 +67,7 @@ bench: install-packages ## The figures: cost of the framework, rivals, idle poli
 	$(AS_ROOT) bench/upf-control --programs $(BUILT)/release --results bench/results
 
 bless-instructions: install-packages ## Commits to the instructions per packet as they are now: make bless-instructions ROWS=burst-32
-	$(CARGO) run --quiet --release -p fastlane-bench --bin instructions -- bless bench/instructions.json $(ROWS)
+	$(CARGO) run --quiet --release -p fastlane-bench --bin instructions --no-default-features -- bless bench/instructions.json $(ROWS)
 
 soak: install-packages ## The long forms: ten million frames without loss, fuzzing
 	$(CARGO) build --profile soak --workspace --bins

@@ -9,9 +9,9 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use fastlane_bench::Result;
 use fastlane_bench::device::application;
+use fastlane_bench::loops::lookup;
 use fastlane_bench::report::Report;
 use fastlane_bench::report::markdown;
-use fastlane_bench::scenarios::tables::lookup;
 use fastlane_bench::scenarios::{self, Options};
 use fastlane_bench::slices::Effort;
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use fastlane_bench::loops::user_plane::Direction;
 use fastlane_bench::scenarios::lanes::parallel::Built;
-use fastlane_bench::scenarios::upf::user_plane::Direction;
 use fastlane_bench::scenarios::upf_lanes::user_plane_lanes::Shared;
 use fastlane_core::{App, Lane, LaneConfig, Messages};
 use fastlane_table::messages::{Channel, Doorbells, size};

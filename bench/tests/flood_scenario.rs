@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fastlane_bench::device::veth_pair::{Veth, in_namespace};
-use fastlane_bench::scenarios::upf::user_plane::{RouteMirror, Sessions, Shape};
+use fastlane_bench::loops::user_plane::{RouteMirror, Sessions, Shape};
 use fastlane_bench::scenarios::upf_flood::flood::{Flooded, Junk, Load, answers, check_junk};
 use fastlane_testing::skip;
 

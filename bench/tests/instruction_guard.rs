@@ -33,7 +33,7 @@ fn the_loop_takes_no_more_instructions_than_committed() {
     // Always the release build: other profiles have other instruction counts.
     let output = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--release", "--package", "fastlane-bench"])
-        .args(["--bin", "instructions"])
+        .args(["--bin", "instructions", "--no-default-features"])
         .current_dir(folder)
         .output()
         .unwrap();

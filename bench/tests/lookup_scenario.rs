@@ -2,13 +2,9 @@
 
 use std::time::Duration;
 
+use fastlane_bench::loops::lookup::workload::{CHUNK, Workload, exact, routes, routes6};
+use fastlane_bench::loops::lookup::{Pages, Programs, Setting, TableContender, compare};
 use fastlane_bench::rivals::dpdk_loop::Compiled;
-use fastlane_bench::scenarios::tables::lookup::workload::{
-    CHUNK, Workload, exact, routes, routes6,
-};
-use fastlane_bench::scenarios::tables::lookup::{
-    Pages, Programs, Setting, TableContender, compare,
-};
 use fastlane_bench::slices::Effort;
 use fastlane_testing::skip;
 

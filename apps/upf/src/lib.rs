@@ -6,21 +6,31 @@
 //! [`datapath`] the application on the lanes, [`transactions`] the PFCP transactions, [`store`] the
 //! sessions that outlive the process, [`alloc`] the allocation of SEIDs, TEIDs and UE addresses,
 //! [`usage`] usage reporting, [`pfcp`] the PFCP server, [`api`] what operators see, [`supervisor`]
-//! the command line and the processes.
+//! the command line and the processes. Without the feature `control-plane` there are only the
+//! model, the rules and the datapath.
 
 #![forbid(unsafe_code)]
+// Sessions are read from PFCP by functions that only the control plane calls.
+#![cfg_attr(not(feature = "control-plane"), allow(dead_code))]
 
+#[cfg(feature = "control-plane")]
 pub mod alloc;
+#[cfg(feature = "control-plane")]
 pub mod api;
 pub mod config;
 pub mod datapath;
 #[cfg(test)]
 mod failpoint;
+#[cfg(feature = "control-plane")]
 pub mod pfcp;
 pub mod rules;
 pub mod session;
+#[cfg(feature = "control-plane")]
 pub mod store;
+#[cfg(feature = "control-plane")]
 pub mod supervisor;
 pub mod time;
+#[cfg(feature = "control-plane")]
 pub mod transactions;
+#[cfg(feature = "control-plane")]
 pub mod usage;

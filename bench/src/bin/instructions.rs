@@ -18,7 +18,7 @@ use fastlane_bench::Result;
 use fastlane_bench::device::application;
 use fastlane_bench::device::memory_lane::{MemoryLane, macswap};
 use fastlane_bench::instruction_counts::{Committed, Count};
-use fastlane_bench::scenarios::tables::lookup::counted_lookups;
+use fastlane_bench::loops::lookup::counted_lookups;
 use serde_json::{Value, json};
 
 fn main() -> ExitCode {
@@ -50,10 +50,8 @@ fn turn(packets: &str, burst: &str) -> Result<()> {
 }
 
 fn forward(direction: &str, packets: &str) -> Result<()> {
-    let moved = fastlane_bench::scenarios::upf::user_plane::counted_packets::forward(
-        direction,
-        packets.parse()?,
-    )?;
+    let moved =
+        fastlane_bench::loops::user_plane::counted_packets::forward(direction, packets.parse()?)?;
     println!("{moved} packets");
     Ok(())
 }

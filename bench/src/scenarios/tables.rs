@@ -1,15 +1,11 @@
 //! The cost of a table lookup.
 
-pub mod lookup;
-
 use crate::Result;
+use crate::loops::lookup::workload::{exact, routes, routes6};
+use crate::loops::lookup::{ContenderResult, Pages, Programs, Setting, TableContender, compare};
 use crate::report::figure::{Figure, Style};
 use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
-use crate::scenarios::tables::lookup::workload::{exact, routes, routes6};
-use crate::scenarios::tables::lookup::{
-    ContenderResult, Pages, Programs, Setting, TableContender, compare,
-};
 use crate::slices::{Effort, Pairs};
 
 /// Upper bound of the ratio; see the README.

@@ -1,14 +1,12 @@
 //! The cost of the user plane.
 
-pub mod user_plane;
-
 use crate::Result;
 use crate::device::veth_pair::{Veth, in_namespace};
+use crate::loops::user_plane::{Direction, RouteMirror, Sessions, Shape, compare};
 use crate::report::figure::{Figure, Style};
 use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
 use crate::scenarios::router::routed_lane::effort;
-use crate::scenarios::upf::user_plane::{Direction, RouteMirror, Sessions, Shape, compare};
 
 /// Upper bounds of the difference to macswap in nanoseconds: with 10,000 and with 1,000,000
 /// sessions.

@@ -7,11 +7,11 @@ use std::time::Duration;
 use crate::Result;
 use crate::device::cpu_time::{pinned, undisturbed};
 use crate::device::veth_pair::{Veth, in_namespace};
+use crate::loops::user_plane::{RouteMirror, Sessions, Shape};
 use crate::report::figure::{Figure, Style};
 use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
 use crate::scenarios::router::routed_lane::effort;
-use crate::scenarios::upf::user_plane::{RouteMirror, Sessions, Shape};
 use crate::scenarios::upf_flood::flood::{
     Account, Flooded, Junk, Load, Passed, Turned, answers, compare_junk,
 };

@@ -4,11 +4,11 @@ pub mod user_plane_lanes;
 
 use crate::Result;
 use crate::device::veth_pair::{Veth, in_namespace};
+use crate::loops::user_plane::{Direction, RouteMirror};
 use crate::report::figure::{Figure, Style};
 use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
 use crate::scenarios::lanes::parallel::cpus;
-use crate::scenarios::upf::user_plane::{Direction, RouteMirror};
 use crate::scenarios::upf_lanes::user_plane_lanes::{Packets, Shared, Work};
 use crate::slices::Pairs;
 

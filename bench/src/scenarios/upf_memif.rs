@@ -3,10 +3,10 @@
 pub mod program;
 
 use crate::Result;
+use crate::loops::user_plane::Direction;
 use crate::report::figure::{Figure, Style};
 use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
-use crate::scenarios::upf::user_plane::Direction;
 use crate::scenarios::upf_memif::program::{Ports, Setting, compare};
 
 /// Upper bound of the CPU time per packet in nanoseconds: 8 million packets per second of CPU time.

@@ -9,10 +9,10 @@ use fastlane_steer::{Rule, Rules};
 use fastlane_table::{HashReader, HashWriter, Lpm4Reader, Lpm4Writer, Prefix, Readers, Spec};
 
 use crate::Result;
+use crate::loops::lookup::BULK;
+use crate::loops::lookup::crate_tables::sum;
+use crate::loops::lookup::workload::{exact, routes};
 use crate::rivals::ffi::guard;
-use crate::scenarios::tables::lookup::BULK;
-use crate::scenarios::tables::lookup::crate_tables::sum;
-use crate::scenarios::tables::lookup::workload::{exact, routes};
 
 const ENTRIES: usize = 10_000;
 /// Seed of the keyed hash. A random seed would change the instruction count from run to run.

@@ -3,8 +3,8 @@
 use prefix_trie::PrefixMap;
 
 use crate::Result;
-use crate::scenarios::tables::lookup::server::{Server, Start};
-use crate::scenarios::tables::lookup::workload::Workload;
+use crate::loops::lookup::server::{Server, Start};
+use crate::loops::lookup::workload::Workload;
 
 /// Serves hashbrown with its default hash function.
 pub(super) fn hashbrown(workload: &Workload) -> Result<()> {

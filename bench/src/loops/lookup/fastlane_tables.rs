@@ -8,11 +8,11 @@ use fastlane_table::{
 };
 
 use crate::Result;
+use crate::loops::lookup::BULK;
+use crate::loops::lookup::crate_tables::sum;
+use crate::loops::lookup::server::{Server, Start};
+use crate::loops::lookup::workload::Workload;
 use crate::rivals::ffi::guard;
-use crate::scenarios::tables::lookup::BULK;
-use crate::scenarios::tables::lookup::crate_tables::sum;
-use crate::scenarios::tables::lookup::server::{Server, Start};
-use crate::scenarios::tables::lookup::workload::Workload;
 
 type Key = [u8; 16];
 type Value = [u64; 8];

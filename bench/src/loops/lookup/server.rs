@@ -3,8 +3,8 @@
 use std::io::{BufRead, Write};
 use std::time::{Duration, Instant};
 
-use crate::scenarios::tables::lookup::BULK;
-use crate::scenarios::tables::lookup::workload::{CHUNK, Workload};
+use crate::loops::lookup::BULK;
+use crate::loops::lookup::workload::{CHUNK, Workload};
 use crate::slices::thread_cpu;
 use crate::{Error, Result};
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use fastlane_measure::program::Program;
 
 use crate::Result;
+use crate::loops::lookup::workload::File;
+use crate::loops::lookup::{LOOKUPS, Programs};
 use crate::rivals::eal::{CPU, Eal};
-use crate::scenarios::tables::lookup::workload::File;
-use crate::scenarios::tables::lookup::{LOOKUPS, Programs};
 use crate::slices::{Contender, Slice};
 
 /// Memory of EAL itself in megabytes; tables have a separate heap.

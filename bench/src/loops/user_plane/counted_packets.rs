@@ -9,8 +9,8 @@ use upf::datapath::Routes;
 
 use crate::Result;
 use crate::device::memory_lane::{MemoryLane, macswap};
-use crate::scenarios::upf::user_plane::frames::Template;
-use crate::scenarios::upf::user_plane::{
+use crate::loops::user_plane::frames::Template;
+use crate::loops::user_plane::{
     BURST, Direction, Renewed, STATION, Sessions, Shape, all_forwarded,
 };
 

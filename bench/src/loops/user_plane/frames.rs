@@ -7,11 +7,9 @@ use fastlane_core::Packet;
 use fastlane_wire::checksum::checksum;
 
 use crate::Result;
-use crate::scenarios::tables::lookup::workload::Random;
-use crate::scenarios::upf::user_plane::STATION;
-use crate::scenarios::upf::user_plane::sessions::{
-    FIRST_PORT, Sessions, Shape, Users, far_teid, user,
-};
+use crate::loops::lookup::workload::Random;
+use crate::loops::user_plane::STATION;
+use crate::loops::user_plane::sessions::{FIRST_PORT, Sessions, Shape, Users, far_teid, user};
 
 /// Number of frames of the list.
 const LIST: usize = 1 << 20;

@@ -24,7 +24,7 @@ use router::{FlowHash, Router, Routes};
 use crate::Result;
 use crate::device::memory_lane::{MemoryLane, macswap};
 use crate::device::veth_pair::Veth;
-use crate::scenarios::tables::lookup::workload::{Random, Workload, routes};
+use crate::loops::lookup::workload::{Random, Workload, routes};
 use crate::slices::{Contender, Effort, Pairs, pair};
 
 /// Number of next hops of the routes.

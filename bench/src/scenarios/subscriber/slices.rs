@@ -26,8 +26,8 @@ use fastlane_table::{EntryId, LaneState, SharedMemory, Spec, State};
 
 use crate::Result;
 use crate::device::cpu_time::{pin, undisturbed};
+use crate::loops::lookup::workload::Random;
 use crate::scenarios::lanes::parallel::cpus;
-use crate::scenarios::tables::lookup::workload::Random;
 
 pub mod model;
 

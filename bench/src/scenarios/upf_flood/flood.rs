@@ -31,7 +31,7 @@ pub use sender::Load;
 
 use crate::Result;
 use crate::device::memory_lane::macswap;
-use crate::scenarios::upf::user_plane::{RouteMirror, Sessions, lane};
+use crate::loops::user_plane::{RouteMirror, Sessions, lane};
 use accounts::Counted;
 use flood_traffic::Traffic;
 use lane_thread::{Station, wait};

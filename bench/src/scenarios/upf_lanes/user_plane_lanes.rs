@@ -16,13 +16,13 @@ use upf::rules::layout::table;
 use crate::Result;
 use crate::device::cpu_time::pin;
 use crate::device::memory_lane::{frame, macswap};
-use crate::scenarios::lanes::parallel::cpus;
-use crate::scenarios::upf::user_plane::counted_packets::OneWay;
-use crate::scenarios::upf::user_plane::frames::Template;
-use crate::scenarios::upf::user_plane::sessions::{Sessions, Shape, Users};
-use crate::scenarios::upf::user_plane::{
+use crate::loops::user_plane::counted_packets::OneWay;
+use crate::loops::user_plane::frames::Template;
+use crate::loops::user_plane::sessions::{Sessions, Shape, Users};
+use crate::loops::user_plane::{
     BURST, Direction, Renewed, RouteMirror, all_forwarded, lane as ask_mirror,
 };
+use crate::scenarios::lanes::parallel::cpus;
 use crate::slices::timed;
 
 /// Number of frames in the list of a lane.

@@ -15,9 +15,9 @@ use crate::Result;
 use crate::device::application::{Application, ApplicationKind};
 use crate::device::memif_server::{Client, Device, Frames, Socket};
 use crate::device::veth_pair::in_namespace;
-use crate::scenarios::upf::user_plane::frames::Template;
-use crate::scenarios::upf::user_plane::sessions::{Users, settings};
-use crate::scenarios::upf::user_plane::{Direction, STATION, Shape, counts, ip};
+use crate::loops::user_plane::frames::Template;
+use crate::loops::user_plane::sessions::{Users, settings};
+use crate::loops::user_plane::{Direction, STATION, Shape, counts, ip};
 use crate::slices::{Contender, Effort, Pairs, Slice, pair};
 
 /// Number of frames in the list, which is sent cyclically.

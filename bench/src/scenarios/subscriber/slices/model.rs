@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::scenarios::tables::lookup::workload::Random;
+use crate::loops::lookup::workload::Random;
 
 /// Number of packets simulated for each core.
 const PACKETS: u64 = 20_000;

@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 
 use fastlane_wire::checksum::checksum;
 
-use crate::scenarios::tables::lookup::workload::Random;
-use crate::scenarios::upf::user_plane::frames::Template;
-use crate::scenarios::upf::user_plane::{Direction, STATION, Sessions};
+use crate::loops::lookup::workload::Random;
+use crate::loops::user_plane::frames::Template;
+use crate::loops::user_plane::{Direction, STATION, Sessions};
 
 /// Number of established packets in the list, half of them in each direction.
 const GOOD: usize = 1 << 15;
@@ -154,7 +154,7 @@ fn come_from(frame: &mut [u8], number: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenarios::upf::user_plane::Shape;
+    use crate::loops::user_plane::Shape;
 
     #[test]
     fn frames_are_told_apart() {

@@ -11,7 +11,7 @@ use upf::rules::layout::drop_reason::DropReason;
 
 use crate::Result;
 use crate::device::memory_lane::MemoryLane;
-use crate::scenarios::upf::user_plane::{BURST, RouteMirror, Sessions, lane};
+use crate::loops::user_plane::{BURST, RouteMirror, Sessions, lane};
 use crate::scenarios::upf_flood::flood::answers;
 use crate::scenarios::upf_flood::flood::flood_traffic::{Kind, Traffic};
 use crate::slices::{Contender, Effort, Pairs, pair};
