@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use crate::in_flight::FrameQuota;
 use crate::mtu::MtuQuery;
 use crate::queue::{BoundSocket, OpenQueue};
-use crate::socket::{Binding, Rings, Socket};
+use crate::ring::Rings;
+use crate::socket::{Binding, Socket};
 use crate::{BoundMode, Device, Error, Mode, QueueDescription, Settings, XskQueue};
 
 /// Queues of one device to be opened for a lane.

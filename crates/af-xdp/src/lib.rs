@@ -5,9 +5,8 @@
 //! on one queue leaves by any other without a copy. Each queue has its own four rings and one
 //! thread.
 //!
-//! A packet's way through the driver: `queue` reads and writes descriptors, `ring` has the two
-//! ends of a ring, `in_flight` accounts for the frames that the kernel has, and `socket` makes
-//! the wake-up calls.
+//! A packet's way through the driver: `queue` reads and writes descriptors, `ring` has the rings
+//! and the wake-up calls, and `in_flight` accounts for the frames that the kernel has.
 //!
 //! Hot restart: a process that holds duplicates of another's descriptors ([`Device::handover`],
 //! [`XskQueue::handover`], and the pool's memory) keeps its device and queues open. A successor

@@ -16,8 +16,8 @@ use fastlane_wire::checksum;
 use crate::QueueDescription;
 use crate::in_flight::InFlight;
 use crate::mtu::MtuQuery;
-use crate::ring::Descriptor;
-use crate::socket::{Rings, Socket, TxWakeup};
+use crate::ring::{self, Descriptor, Rings, TxWakeup};
+use crate::socket::Socket;
 
 /// Maximum number of wake-ups in one flush: enough for 2048 frames at 32 per call.
 const MAX_WAKEUPS: usize = 64;
@@ -185,7 +185,7 @@ impl OpenQueue {
         self.refill(pool);
         let starved = self.rings.fill.needs_wakeup() && self.rings.fill.pending() > 0;
         if starved || (self.busy_polls && count == 0) {
-            self.socket.wake_rx();
+            ring::wake_rx(&self.socket);
         }
     }
 
@@ -201,11 +201,8 @@ impl OpenQueue {
         let offset = descriptor.address as usize & (pool.frame_size() - 1);
         match pool.packet(frame, offset, descriptor.length as usize, self.port) {
             Ok(mut packet) => {
-                if self.virtual_device
-                    && let Some(checksum::Partial { start, offset }) =
-                        checksum::find_partial(packet.bytes())
-                {
-                    packet.set_partial_checksum(Some(Partial { start, offset }));
+                if self.virtual_device {
+                    mark_partial_checksum(&mut packet);
                 }
                 Some(packet)
             }
@@ -305,7 +302,7 @@ impl OpenQueue {
         }
         // A zero-copy driver may complete frames only when it is woken.
         if pending == 0 && self.zero_copy && self.rings.transmit.needs_wakeup() {
-            self.socket.wake_tx();
+            ring::wake_tx(&self.socket);
             self.reap(pool);
         }
         // While the link is down, another flush achieves nothing. Frames in flight are only missed
@@ -320,7 +317,7 @@ impl OpenQueue {
             if self.need_wakeup && !self.rings.transmit.needs_wakeup() {
                 break;
             }
-            let result = self.socket.wake_tx();
+            let result = ring::wake_tx(&self.socket);
             let before = pending;
             pending = self.rings.transmit.pending();
             self.reap(pool);
@@ -367,6 +364,15 @@ impl OpenQueue {
     #[inline]
     fn is_down(&self) -> bool {
         self.down_until != 0 && now() < self.down_until
+    }
+}
+
+/// Marks a partial checksum. A sender on the same machine leaves the rest to the device, and a
+/// virtual device does not add it.
+#[inline]
+fn mark_partial_checksum(packet: &mut Packet) {
+    if let Some(checksum::Partial { start, offset }) = checksum::find_partial(packet.bytes()) {
+        packet.set_partial_checksum(Some(Partial { start, offset }));
     }
 }
 

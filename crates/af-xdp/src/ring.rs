@@ -1,4 +1,5 @@
-//! The two ends of a ring shared with the kernel: [`Producer`] and [`Consumer`].
+//! The rings of a queue: the two ends of a ring shared with the kernel ([`Producer`] and
+//! [`Consumer`]), its memory ([`Mapped`]), and the calls that make the kernel process rings.
 //!
 //! Each ring has one producer and one consumer. Both indices count from 0 on, modulo 2^32; an
 //! entry's slot is its index modulo the ring's size. The producer publishes its index with release
@@ -8,7 +9,15 @@
 //! counts as no entries, and slots are always reduced modulo the size, so nothing outside of the
 //! ring is read.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+mod mapped;
+
+pub(crate) use mapped::{Descriptor, Mapped};
 
 /// Flag with which the kernel asks for a wake-up call (XDP_RING_NEED_WAKEUP).
 const NEED_WAKEUP: u32 = 1;
@@ -179,8 +188,50 @@ impl<M: Memory> Consumer<M> {
     }
 }
 
-mod mapped;
+/// The four rings of a socket.
+#[derive(Debug)]
+pub(crate) struct Rings {
+    /// Free frames for the kernel to receive into.
+    pub(crate) fill: Producer<Mapped<u64>>,
+    /// Frames that were sent.
+    pub(crate) completion: Consumer<Mapped<u64>>,
+    /// Frames that were received.
+    pub(crate) receive: Consumer<Mapped<Descriptor>>,
+    /// Frames to be sent.
+    pub(crate) transmit: Producer<Mapped<Descriptor>>,
+}
+
+/// Result of a transmit wake-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TxWakeup {
+    /// The kernel processed the ring.
+    Done,
+    /// The ring has more frames than one call sends, or the kernel was short of a resource.
+    Again,
+    /// In copy mode: the device refused one frame, which is removed from the ring and lost (no
+    /// carrier, or its queue is full). Otherwise like `Again`.
+    Busy,
+    /// The link is down or the interface was deleted.
+    Down,
+}
+
+/// Makes the kernel process the transmit ring of a socket.
+#[inline]
+pub(crate) fn wake_tx(socket: impl AsFd) -> TxWakeup {
+    match rustix::net::send(socket, &[], SendFlags::DONTWAIT) {
+        Ok(_) => TxWakeup::Done,
+        Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => TxWakeup::Again,
+        Err(Errno::BUSY) => TxWakeup::Busy,
+        Err(_) => TxWakeup::Down,
+    }
+}
+
+/// Makes the kernel process the fill ring of a socket and, with busy polling, poll the device.
+#[inline]
+pub(crate) fn wake_rx(socket: impl AsFd) {
+    // The call reads nothing; its result has no meaning.
+    let _ = rustix::net::recv(socket, &mut [0_u8; 0], RecvFlags::DONTWAIT);
+}
+
 #[cfg(test)]
 mod tests;
-
-pub(crate) use mapped::{Descriptor, Mapped};

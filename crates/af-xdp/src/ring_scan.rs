@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::in_flight::FrameSet;
-use crate::socket::{Rings, Socket, TxWakeup};
+use crate::ring::{self, Rings, TxWakeup};
+use crate::socket::Socket;
 
 /// Timeout for frames in flight, and the poll interval.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -66,7 +67,7 @@ fn await_completions(socket: &Socket, rings: &mut Rings) -> Result<(), String> {
     loop {
         let before = rings.transmit.pending();
         // Also waits for a system call of the predecessor that has not returned.
-        let result = socket.wake_tx();
+        let result = ring::wake_tx(socket);
         let taken = rings.transmit.consumed();
         // The kernel sends only while the completion ring has space.
         let completed = rings.completion.skip();

@@ -1,4 +1,4 @@
-//! System calls of an AF_XDP socket.
+//! AF_XDP sockets: creation, binding and options.
 #![allow(unsafe_code, reason = "socket options without a safe form")]
 
 use std::io;
@@ -13,10 +13,10 @@ use rustix::net::xdp::{
     XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags,
     XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
 };
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::BusyPoll;
-use crate::ring::{Consumer, Descriptor, Mapped, Producer};
+use crate::ring::{Consumer, Descriptor, Mapped, Producer, Rings};
 
 /// XDP_MAX_TX_SKB_BUDGET: maximum number of frames that one call sends in copy mode; 32 unless set
 /// (Linux 6.17).
@@ -35,33 +35,6 @@ const BUSY_WAITS: [u64; 35] = {
 
 /// Time that a driver may take to release a queue, used when that cannot be observed.
 const RELEASE: Duration = Duration::from_millis(50);
-
-/// The four rings of a socket.
-#[derive(Debug)]
-pub(crate) struct Rings {
-    /// Free frames for the kernel to receive into.
-    pub(crate) fill: Producer<Mapped<u64>>,
-    /// Frames that were sent.
-    pub(crate) completion: Consumer<Mapped<u64>>,
-    /// Frames that were received.
-    pub(crate) receive: Consumer<Mapped<Descriptor>>,
-    /// Frames to be sent.
-    pub(crate) transmit: Producer<Mapped<Descriptor>>,
-}
-
-/// Result of a transmit wake-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TxWakeup {
-    /// The kernel processed the ring.
-    Done,
-    /// The ring has more frames than one call sends, or the kernel was short of a resource.
-    Again,
-    /// In copy mode: the device refused one frame, which is removed from the ring and lost (no
-    /// carrier, or its queue is full). Otherwise like `Again`.
-    Busy,
-    /// The link is down or the interface was deleted.
-    Down,
-}
 
 /// Role of a socket in its UMEM when it is bound.
 #[derive(Clone, Copy, Debug)]
@@ -228,24 +201,6 @@ impl Socket {
     pub(crate) fn is_zero_copy(&self) -> bool {
         sockopt::xdp_options(&self.0)
             .is_ok_and(|flags| flags.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
-    }
-
-    /// Makes the kernel process the transmit ring.
-    #[inline]
-    pub(crate) fn wake_tx(&self) -> TxWakeup {
-        match rustix::net::send(&self.0, &[], SendFlags::DONTWAIT) {
-            Ok(_) => TxWakeup::Done,
-            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => TxWakeup::Again,
-            Err(Errno::BUSY) => TxWakeup::Busy,
-            Err(_) => TxWakeup::Down,
-        }
-    }
-
-    /// Makes the kernel process the fill ring and, with busy polling, poll the device.
-    #[inline]
-    pub(crate) fn wake_rx(&self) {
-        // The call reads nothing; its result has no meaning.
-        let _ = rustix::net::recv(&self.0, &mut [0_u8; 0], RecvFlags::DONTWAIT);
     }
 
     /// Returns the kernel's drop counters.
