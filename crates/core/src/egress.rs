@@ -1,17 +1,24 @@
-//! Egress: carries out the verdicts of a burst, run by run.
+//! Egress: the queues of a lane, and the verdicts of a burst, carried out run by run.
 //!
 //! A burst passes [`Egress::dispatch`], which splits it into runs, and [`Egress::send`], which
-//! passes a run to [`Queue::transmit`](crate::Queue::transmit) of its exit.
+//! passes a run to [`Queue::transmit`] of its exit. The exit is one of the queues in [`LanePorts`],
+//! which the lane also receives from.
 
-use fastlane_table::counters::PortCounter;
+use fastlane_table::counters::{PortCounter, PortCounters};
 
+use crate::copy::copy_into;
 use crate::exchange::Exchange;
 use crate::hold::Hold;
-use crate::lane_ports::{KernelPeer, LanePorts};
 use crate::observer::{Departure, PacketObserver};
-use crate::{Burst, Packet, PacketOwnership, Pool, PortId, Sent, Verdict};
+use crate::{
+    Burst, Filter, Packet, PacketOwnership, Pool, PortId, Queue, RegionId, Sent, Statistics,
+    Verdict,
+};
 
-/// Exits of a lane, and the packets that this turn may still give to Linux.
+mod kernel_path;
+mod lifecycle;
+
+/// Queues of a lane as exits, and the packets that this turn may still give to Linux.
 pub(crate) struct Egress {
     pub(crate) ports: LanePorts,
     pub(crate) observer: Option<Box<dyn PacketObserver>>,
@@ -37,6 +44,45 @@ struct Exit {
     /// Number of the queue of arrival. Packets leave by the queue of the same number, modulo the
     /// number of queues of the exit.
     queue: usize,
+}
+
+/// Ports of a lane. Queues and kernel peers are in one flat array each, because every turn walks
+/// over them, and what never changes about them is read once.
+pub(crate) struct LanePorts {
+    /// Queues of all ports, in the order of the ports.
+    pub(crate) queues: Vec<QueueSlot>,
+    /// Kernel peers of those ports that have one.
+    pub(crate) kernel_peers: Vec<KernelPeer>,
+    ports: Vec<LanePort>,
+    /// Counters of each port.
+    pub(crate) counters: Vec<PortCounters>,
+    /// Losses of each port, while they are added up.
+    losses: Vec<Statistics>,
+}
+
+/// Queue with its constants.
+pub(crate) struct QueueSlot {
+    pub(crate) queue: Box<dyn Queue>,
+    /// Memory region that the queue transmits from, or `None` if it can transmit from any.
+    pub(crate) region: Option<RegionId>,
+    pub(crate) port: usize,
+    /// Number of the queue among those of its port.
+    pub(crate) number: usize,
+}
+
+/// Kernel peer with its constants.
+pub(crate) struct KernelPeer {
+    pub(crate) slot: QueueSlot,
+    /// True if Linux also sends through it.
+    pub(crate) receives: bool,
+}
+
+struct LanePort {
+    /// Index of the first queue, and number of queues.
+    first: usize,
+    count: usize,
+    kernel_peer: Option<usize>,
+    filter: Option<Box<dyn Filter>>,
 }
 
 impl Egress {
@@ -114,27 +160,13 @@ impl Egress {
         if self.ports.kernel_peers.is_empty() || !(is_due || self.linux_sends) {
             return 0;
         }
-        let peers = 0..self.ports.kernel_peers.len();
-        let count = peers.map(|peer| self.relay(peer, burst, pool)).sum();
+        let mut count = 0;
+        for peer in 0..self.ports.kernel_peers.len() {
+            if self.ports.kernel_peers[peer].receives {
+                count += self.relay(peer, burst, pool);
+            }
+        }
         self.linux_sends = count > 0;
-        count
-    }
-
-    #[inline(never)]
-    fn relay(&mut self, peer: usize, burst: &mut Burst, pool: &mut Pool) -> usize {
-        let KernelPeer { slot, receives } = &mut self.ports.kernel_peers[peer];
-        if !*receives {
-            return 0;
-        }
-        let port = slot.port;
-        slot.queue.receive(burst, pool);
-        let count = burst.len();
-        if count > 0 {
-            burst.packets().iter_mut().for_each(Packet::set_from_kernel);
-            self.ports.count(port, PortCounter::FromKernelPackets, count);
-            self.send(Exit { source: port, to: port, queue: 0 }, burst.packets(), pool);
-            burst.clear(pool);
-        }
         count
     }
 
@@ -150,7 +182,7 @@ impl Egress {
     ) {
         let packets = burst.packets();
         // Most bursts are one run, and checking that is faster than searching the end of each run.
-        let taken = match Packet::is_one_run(packets) {
+        let taken = match is_one_run(packets) {
             true => self.dispatch_run::<true>(queue, packets, pool, hold),
             false => self.dispatch_runs(queue, packets, pool, hold),
         };
@@ -171,7 +203,7 @@ impl Egress {
         hold: &mut Hold,
     ) -> usize {
         move_drops_last(packets);
-        let runs = packets.chunk_by_mut(Packet::same_run);
+        let runs = packets.chunk_by_mut(same_run);
         runs.map(|run| self.dispatch_run::<true>(queue, run, pool, hold)).sum()
     }
 
@@ -184,7 +216,7 @@ impl Egress {
         pool: &mut Pool,
         hold: &mut Hold,
     ) {
-        for run in burst.packets().chunk_by_mut(Packet::same_run) {
+        for run in burst.packets().chunk_by_mut(same_run) {
             if run[0].verdict().verdict().is_none() {
                 self.ports.count(self.source(run), PortCounter::DropBadVerdict, run.len());
             }
@@ -338,38 +370,93 @@ impl Egress {
         let (taken, packets) = (sent.taken, sent.packets);
         Departure { has_queue: true, fitting: run.len(), taken, packets }
     }
+}
 
-    fn send_to_kernel(&mut self, source: usize, run: &mut [Packet], pool: &mut Pool) {
-        let Some(KernelPeer { slot, .. }) = self.ports.kernel_peer(source) else {
-            let exit = Exit { source, to: source, queue: 0 };
-            self.send_to_lane(exit, PortCounter::DropNoKernelPeer, run, pool);
-            return;
-        };
-        let fitting = slot.make_transmittable(run, pool);
-        let (run, not_copied) = run.split_at_mut(fitting);
-        let (mut sent, mut over_budget) = (0, 0);
-        let (within, beyond) = run.split_at_mut(self.kernel_left.min(run.len()));
-        self.kernel_left -= within.len();
-        let mut tried = within.len();
-        if !within.is_empty() {
-            sent += slot.queue.transmit(within, pool).packets;
+impl QueueSlot {
+    /// Makes the packets of a run transmittable by the queue, if necessary by copying them into its
+    /// memory. Returns the number of such packets from the front; the rest found no free frame
+    /// there.
+    #[inline]
+    pub(crate) fn make_transmittable(&mut self, run: &mut [Packet], pool: &mut Pool) -> usize {
+        let Some(region) = self.region else { return run.len() };
+        // The packets of a run came from one queue, so they are of one region. The exception is an
+        // application that made packets in this turn and swapped them with others.
+        let differs = run.first().is_some_and(|first| first.region() != region);
+        if differs || pool.is_mixed() {
+            return copy_into(&mut *self.queue, region, run, pool);
         }
-        for packet in beyond {
-            if self.control_left > 0 && is_control(packet.bytes()) {
-                self.control_left -= 1;
-                tried += 1;
-                sent += slot.queue.transmit(std::slice::from_mut(packet), pool).packets;
-            } else {
-                over_budget += 1;
-            }
-        }
-        // A driver that reports more packets than it was passed must not end the lane.
-        let sent = sent.min(tried);
-        self.ports.count(source, PortCounter::ToKernelPackets, sent);
-        self.ports.count(source, PortCounter::DropKernelFull, tried - sent);
-        self.ports.count(source, PortCounter::DropKernelBudget, over_budget);
-        self.ports.count(source, PortCounter::DropCopyNoFrame, not_copied.len());
+        run.len()
     }
+}
+
+impl LanePorts {
+    /// Returns the number of ports.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Returns the queue by which packets leave that arrived by queue `number` of their port: the
+    /// one of the same number, modulo the number of queues. Returns `None` if the lane has no queue
+    /// of the port.
+    #[inline]
+    pub(crate) fn exit(&mut self, port: usize, number: usize) -> Option<&mut QueueSlot> {
+        let LanePort { first, count, .. } = *self.ports.get(port)?;
+        // The division is slow, and ports have equally many queues as a rule.
+        let number = if number < count { number } else { number.checked_rem(count)? };
+        self.queues.get_mut(first + number)
+    }
+
+    /// Returns the kernel peer of a port.
+    #[inline]
+    pub(crate) fn kernel_peer(&mut self, port: usize) -> Option<&mut KernelPeer> {
+        self.ports.get(port)?.kernel_peer.and_then(|at| self.kernel_peers.get_mut(at))
+    }
+
+    /// Returns the filter of a port that the lane steers.
+    #[inline]
+    pub(crate) fn filter(&mut self, port: usize) -> Option<&mut Box<dyn Filter>> {
+        self.ports[port].filter.as_mut()
+    }
+
+    /// Adds to a counter of a port, unless `packets` is 0.
+    #[inline]
+    pub(crate) fn count(&self, port: usize, counter: PortCounter, packets: usize) {
+        if packets > 0 {
+            self.counters[port].add(counter, packets as u64);
+        }
+    }
+
+    /// Flushes all queues. Returns true if one needs another flush.
+    // Inlined into each turn: most queues have little to do, and a call would cost as much.
+    #[inline(always)]
+    pub(crate) fn flush(&mut self, pool: &mut Pool) -> bool {
+        let mut pending = false;
+        for slot in &mut self.queues {
+            pending |= slot.queue.flush(pool);
+        }
+        for peer in &mut self.kernel_peers {
+            pending |= peer.slot.queue.flush(pool);
+        }
+        pending
+    }
+}
+
+/// Returns true if both packets belong to one run: same verdict, same port, same flags.
+#[inline]
+pub(crate) fn same_run(one: &Packet, other: &Packet) -> bool {
+    one.run_key() == other.run_key()
+}
+
+/// Returns true if all packets belong to one run. It costs three instructions for each.
+#[inline]
+fn is_one_run(packets: &[Packet]) -> bool {
+    let Some(first) = packets.first().map(Packet::run_key) else { return true };
+    let (fours, rest) = packets.as_chunks::<4>();
+    let differs = |packets: &[Packet]| {
+        packets.iter().fold(0, |differs, packet| differs | (packet.run_key() ^ first))
+    };
+    fours.iter().fold(differs(rest), |differs_before, four| differs_before | differs(four)) == 0
 }
 
 /// Moves dropped packets behind all others, which stay in order. Between packets of one exit each
@@ -395,56 +482,5 @@ fn verdict_counter(verdict: Verdict) -> PortCounter {
         Verdict::Reflect => PortCounter::VerdictReflect,
         Verdict::Forward(_) => PortCounter::VerdictForward,
         Verdict::Hold(_) => PortCounter::VerdictHold,
-    }
-}
-
-/// Returns true for packets that the network itself needs: ARP, ICMP and ICMPv6, behind at most two
-/// VLAN tags. ICMPv6 includes neighbour discovery, and multicast listener discovery behind a
-/// hop-by-hop header.
-fn is_control(frame: &[u8]) -> bool {
-    let is_tagged = |at: usize| matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8]));
-    let tags = usize::from(is_tagged(12)) + usize::from(is_tagged(12) && is_tagged(16));
-    let network = 14 + 4 * tags;
-    let octet = |at: usize| frame.get(network + at).copied();
-    match frame.get(network - 2..network) {
-        Some([0x08, 0x06]) => true,
-        Some([0x08, 0x00]) => octet(9) == Some(1),
-        Some([0x86, 0xdd]) => match octet(6) {
-            Some(0) => octet(40) == Some(58),
-            next => next == Some(58),
-        },
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_control;
-
-    fn frame(types: &[u16], network: &[(usize, u8)]) -> Vec<u8> {
-        let mut frame = vec![0; 12];
-        for (index, ethertype) in types.iter().enumerate() {
-            frame.extend(ethertype.to_be_bytes());
-            frame.extend(if index + 1 < types.len() { &[0, 5][..] } else { &[] });
-        }
-        let start = frame.len();
-        frame.resize(start + 60, 0);
-        network.iter().for_each(|(at, value)| frame[start + at] = *value);
-        frame
-    }
-
-    #[test]
-    fn control_packets_are_recognised_behind_tags() {
-        for tags in [&[][..], &[0x8100], &[0x88a8, 0x8100]] {
-            let with = |ethertype: u16, network: &[(usize, u8)]| {
-                is_control(&frame(&[tags, &[ethertype]].concat(), network))
-            };
-            assert!(with(0x0806, &[]));
-            assert!(with(0x0800, &[(9, 1)]) && !with(0x0800, &[(9, 17)]));
-            assert!(with(0x86dd, &[(6, 58)]) && !with(0x86dd, &[(6, 17)]));
-            assert!(with(0x86dd, &[(6, 0), (40, 58)]) && !with(0x86dd, &[(6, 0), (40, 17)]));
-        }
-        let ping = frame(&[0x0800], &[(9, 1)]);
-        assert!((0..23).all(|length| !is_control(&ping[..length])));
     }
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter};
 
-use crate::egress::Egress;
+use crate::egress::{Egress, LanePorts};
+use crate::hold::Resume;
 use crate::idle::IdleState;
-use crate::lane_ports::LanePorts;
 use crate::{
     App, Burst, HoldBuffer, Idle, Messages, PacketObserver, PacketOwnership, Pool, Port, PortId,
     Turn, now,
@@ -20,6 +20,8 @@ const CLOCK_TURNS: u64 = 64;
 /// Number of turns with work between two polls of the kernel peers, as long as Linux sends nothing:
 /// some 40 microseconds with bursts of 32 from one port and 80 ns per packet.
 const KERNEL_TURNS: u64 = 16;
+/// Number of flushes, to get frames back, before the lane drops resumed packets.
+const RESUME_ATTEMPTS: usize = 64;
 /// Longest time that a closing lane tries to send what its ports still have, in nanoseconds.
 const DRAIN: u64 = 500_000_000;
 
@@ -264,6 +266,41 @@ impl<A: App> Lane<A> {
         }
     }
 
+    /// Shows packets that the application has resumed since the last call. Returns their number.
+    #[inline]
+    fn resume(&mut self) -> usize {
+        if self.turn.hold.has_requests() { self.show_resumed() } else { 0 }
+    }
+
+    #[cold]
+    fn show_resumed(&mut self) -> usize {
+        let (mut shown, mut attempts) = (0, 0);
+        self.turn.hold.begin_round();
+        loop {
+            match self.turn.hold.next_burst(&mut self.resumed, &mut self.turn.pool) {
+                Resume::Done => return shown,
+                Resume::NoFrame if attempts < RESUME_ATTEMPTS => {
+                    attempts += 1;
+                    self.flush();
+                }
+                Resume::NoFrame => {
+                    let dropped = self.turn.hold.drop_next() as u64;
+                    self.turn.counters.add(LaneCounter::DropResumeNoFrame, dropped);
+                }
+                Resume::Burst(queue) => {
+                    attempts = 0;
+                    shown += self.resumed.len();
+                    let count = self.resumed.len() as u64;
+                    self.turn.counters.add(LaneCounter::ResumedPackets, count);
+                    self.turn.begin_burst();
+                    self.app.process(self.resumed.packets(), &mut self.turn);
+                    let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
+                    self.egress.dispatch(queue, &mut self.resumed, pool, hold);
+                }
+            }
+        }
+    }
+
     /// Flushes all queues and the exchange. Returns true if one needs another flush.
     #[inline(always)]
     fn flush(&mut self) -> bool {
@@ -349,6 +386,5 @@ impl<A: App> Lane<A> {
 }
 
 mod exchanging;
-mod resume;
 #[cfg(test)]
 mod tests;

@@ -19,16 +19,13 @@
 //! neither allocates, locks, logs nor returns an error; it counts. An application can neither keep
 //! nor lose a frame.
 
-mod app;
 mod burst;
 mod copy;
 mod egress;
 mod exchange;
-mod frame;
 mod hold;
 mod idle;
 mod lane;
-mod lane_ports;
 mod mailbox;
 mod messages;
 mod observer;
@@ -41,20 +38,18 @@ mod timers;
 mod turn;
 mod verdict;
 
-pub use app::App;
 pub use burst::Burst;
 pub use exchange::{Exchange, ShardOwnership};
-pub use frame::{Frame, RegionId};
 pub use hold::{HoldBuffer, Resume};
 pub use idle::Idle;
 pub use lane::{Lane, LaneConfig};
 pub use mailbox::Mailbox;
 pub use messages::Messages;
 pub use observer::{Departure, PacketObserver};
-pub use packet::{METADATA_LENGTH, Packet, PacketOwnership, Partial};
+pub use packet::{Frame, METADATA_LENGTH, Packet, PacketOwnership, Partial, RegionId};
 pub use packet_ring::PacketRing;
 pub use pool::{Pool, PoolError};
 pub use port::{Filter, KernelPath, Port};
 pub use queue::{Queue, Sent, Statistics, TxMemory};
-pub use turn::{Turn, now};
+pub use turn::{App, Turn, now};
 pub use verdict::{HoldKey, PortId, RawVerdict, Verdict};

@@ -1,24 +1,28 @@
-//! Packets: windows on frames.
+//! Packets: windows on frames, and the right to a frame.
 //!
 //! An application sees a [`Packet`] only by reference: it reads and writes the bytes, moves the two
-//! ends of the window and sets a [`Verdict`]. Access to the frame behind it is
-//! [`PacketOwnership`], for drivers and layers.
+//! ends of the window and sets a [`Verdict`]. The frame behind it belongs to the lane: drivers and
+//! layers take it out as a [`Frame`], by [`PacketOwnership`]. A frame lies in one memory region
+//! ([`RegionId`]).
 #![allow(unsafe_code, reason = "a window on a frame")]
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::frame::NO_FRAME;
-use crate::{PortId, RawVerdict, RegionId, Verdict};
+use crate::{PortId, RawVerdict, Verdict};
 
-mod ownership;
+mod partial_checksum;
 
-pub use ownership::PacketOwnership;
+use partial_checksum::Metadata;
+pub use partial_checksum::Partial;
 
 /// Length of the metadata area at the start of every frame, in bytes. It lies immediately before
 /// the headroom, so it stays where it is when an application prepends or trims headers.
 pub const METADATA_LENGTH: usize = 64;
+
+const _: () = assert!(size_of::<Metadata>() == METADATA_LENGTH);
 
 /// Window on a frame, with the port of arrival and the verdict.
 ///
@@ -51,29 +55,6 @@ pub(crate) struct Window {
     pub(crate) headroom: u16,
     pub(crate) tailroom: u16,
 }
-
-/// Partial checksum: the field holds the sum over the pseudo-header only, and the sender to the
-/// wire adds the rest (`VIRTIO_NET_HDR_F_NEEDS_CSUM`, virtio 1.2 section 5.1.6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Partial {
-    /// Start of the summed bytes, in bytes from the start of the packet.
-    pub start: u16,
-    /// Position of the checksum field, in bytes from `start`.
-    pub offset: u16,
-}
-
-/// Layout of the first [`METADATA_LENGTH`] bytes of a frame. A field is valid only if its flag is
-/// set in the packet.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Metadata {
-    /// Distance from the end of the metadata, so that moving the packet's start does not change it.
-    checksum_start: u16,
-    checksum_offset: u16,
-    reserved: [u8; 60],
-}
-
-const _: () = assert!(size_of::<Metadata>() == METADATA_LENGTH);
 
 /// Flag: the metadata holds a partial checksum.
 const PARTIAL: u16 = 1;
@@ -283,34 +264,6 @@ impl Packet {
         self.flags & FROM_KERNEL != 0
     }
 
-    /// Returns the partial checksum, or `None` if the packet has none that lies inside it.
-    #[inline]
-    #[must_use]
-    pub fn partial_checksum(&self) -> Option<Partial> {
-        if self.flags & PARTIAL == 0 {
-            return None;
-        }
-        let metadata = self.metadata();
-        let start = metadata.checksum_start.checked_sub(self.headroom)?;
-        Some(Partial { start, offset: metadata.checksum_offset })
-    }
-
-    /// Marks a checksum as partial, or with `None` all checksums as complete.
-    #[inline]
-    pub fn set_partial_checksum(&mut self, partial: Option<Partial>) {
-        self.flags &= !PARTIAL;
-        let Some(partial) = partial.filter(|_| self.has_frame()) else {
-            return;
-        };
-        let Some(start) = partial.start.checked_add(self.headroom) else {
-            return;
-        };
-        let metadata = self.metadata_mut();
-        metadata.checksum_start = start;
-        metadata.checksum_offset = partial.offset;
-        self.flags |= PARTIAL;
-    }
-
     /// Completes a partial checksum in place, for a port whose device does not do it. Returns false
     /// if its start or its field lies outside the packet; then the packet must not be sent.
     #[inline]
@@ -318,33 +271,13 @@ impl Packet {
         if self.flags & PARTIAL == 0 {
             return true;
         }
-        let Some(Partial { start, offset }) = self.partial_checksum() else {
-            return false;
-        };
-        self.flags &= !PARTIAL;
-        fastlane_wire::checksum::complete_partial(self.bytes_mut(), start, offset).is_ok()
+        self.complete_partial_checksum()
     }
 
-    /// Returns true if both packets belong to one run: same verdict, same port, same flags. The
-    /// three fields are adjacent, so this is one comparison of eight bytes.
+    /// Returns verdict, port and flags as one number. The three fields are adjacent, so it is one
+    /// load of eight bytes. Adjacent packets with equal numbers belong to one run.
     #[inline]
-    pub(crate) fn same_run(&self, other: &Self) -> bool {
-        self.run_key() == other.run_key()
-    }
-
-    /// Returns true if all packets belong to one run. It costs three instructions for each.
-    #[inline]
-    pub(crate) fn is_one_run(packets: &[Self]) -> bool {
-        let Some(first) = packets.first().map(Self::run_key) else { return true };
-        let (fours, rest) = packets.as_chunks::<4>();
-        let differs = |packets: &[Self]| {
-            packets.iter().fold(0, |differs, packet| differs | (packet.run_key() ^ first))
-        };
-        fours.iter().fold(differs(rest), |differs_before, four| differs_before | differs(four)) == 0
-    }
-
-    #[inline]
-    fn run_key(&self) -> u64 {
+    pub(crate) fn run_key(&self) -> u64 {
         let port_and_flags = u64::from(self.port.0) | u64::from(self.flags) << 16;
         port_and_flags | u64::from(self.verdict.0) << 32
     }
@@ -380,6 +313,217 @@ impl Packet {
         Self { port, verdict: RawVerdict::from(Verdict::Kernel), ..self.take() }
     }
 }
+
+/// Access to the frame and the flags of a packet, for drivers and the layers around a lane.
+///
+/// The facade does not re-export this trait, so an application can neither keep nor lose a frame.
+pub trait PacketOwnership: Sized {
+    /// Takes the frame out, to pass it to a device or back to the pool. The packet is empty
+    /// afterwards, and a second call returns `None`.
+    fn take_frame(&mut self) -> Option<Frame>;
+
+    /// Takes the whole packet out of a burst. An empty packet without a frame stays in its slot.
+    #[must_use]
+    fn take(&mut self) -> Self;
+
+    /// Sets the port of arrival.
+    fn set_port(&mut self, port: PortId);
+
+    /// Returns true if the application has seen the packet in another lane, so that this lane only
+    /// carries out its verdict.
+    fn is_labelled(&self) -> bool;
+
+    /// Marks the packet as labelled by the application of another lane, or clears the mark.
+    fn set_labelled(&mut self, labelled: bool);
+
+    /// Returns true if steering has claimed the packet, on a port that the lane or its device
+    /// steers.
+    fn is_claimed(&self) -> bool;
+
+    /// Leaves the packet to Linux: steering no longer claims it.
+    fn set_unclaimed(&mut self);
+
+    /// Returns true if the packet has a partial checksum whose start was trimmed away, so that
+    /// nothing can complete it.
+    fn has_lost_checksum(&self) -> bool;
+
+    /// Returns the token of the frame. No two packets with a frame have the same.
+    fn token(&self) -> u64;
+
+    /// Returns the flags that describe the arrival, for a packet whose content is stored elsewhere.
+    fn arrival_flags(&self) -> u16;
+
+    /// Restores the flags that describe the arrival.
+    fn set_arrival_flags(&mut self, flags: u16);
+
+    /// Copies content, port, flags and verdict of a packet of the same length. The content stays
+    /// undefined if the lengths differ, which callers use for packets that no port can send.
+    fn copy_from(&mut self, original: &Self);
+}
+
+impl PacketOwnership for Packet {
+    #[inline]
+    fn take_frame(&mut self) -> Option<Frame> {
+        let token = std::mem::replace(&mut self.token, NO_FRAME);
+        self.length = 0;
+        self.headroom = 0;
+        self.tailroom = 0;
+        self.flags = 0;
+        (token != NO_FRAME).then(|| Frame::from_token(token))
+    }
+
+    #[inline]
+    fn take(&mut self) -> Self {
+        let taken = Self { ..*self };
+        *self = Self {
+            data: taken.data,
+            token: NO_FRAME,
+            length: 0,
+            headroom: 0,
+            tailroom: 0,
+            port: PortId(0),
+            flags: 0,
+            verdict: RawVerdict(0),
+        };
+        taken
+    }
+
+    #[inline]
+    fn set_port(&mut self, port: PortId) {
+        self.port = port;
+    }
+
+    #[inline]
+    fn is_labelled(&self) -> bool {
+        self.flags & LABELLED != 0
+    }
+
+    #[inline]
+    fn set_labelled(&mut self, labelled: bool) {
+        self.flags = self.flags & !LABELLED | if labelled { LABELLED } else { 0 };
+    }
+
+    #[inline]
+    fn is_claimed(&self) -> bool {
+        self.flags & CLAIMED != 0
+    }
+
+    #[inline]
+    fn set_unclaimed(&mut self) {
+        self.flags &= !CLAIMED;
+    }
+
+    #[inline]
+    fn has_lost_checksum(&self) -> bool {
+        self.flags & PARTIAL != 0 && self.partial_checksum().is_none()
+    }
+
+    #[inline]
+    fn token(&self) -> u64 {
+        self.token
+    }
+
+    #[inline]
+    fn arrival_flags(&self) -> u16 {
+        self.flags & (FROM_KERNEL | CLAIMED)
+    }
+
+    #[inline]
+    fn set_arrival_flags(&mut self, flags: u16) {
+        self.flags |= flags & (FROM_KERNEL | CLAIMED);
+    }
+
+    #[inline]
+    fn copy_from(&mut self, original: &Self) {
+        if self.length == original.length {
+            self.bytes_mut().copy_from_slice(original.bytes());
+        }
+        self.flags = original.flags & !PARTIAL;
+        self.set_partial_checksum(original.partial_checksum());
+        self.port = original.port;
+        self.verdict = original.verdict;
+    }
+}
+
+/// Memory region of a frame: a lane's [`Pool`](crate::Pool), or memory of a driver that a pool has
+/// [registered](crate::Pool::register_region). Unique in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct RegionId(u16);
+
+/// Next unused region number of the process.
+static NEXT: AtomicU16 = AtomicU16::new(0);
+
+impl RegionId {
+    /// Bits of a token that identify a frame within its region: 48, enough for an address.
+    pub const FRAME_MASK: u64 = (1 << Self::SHIFT) - 1;
+    const SHIFT: u32 = 48;
+    /// Region number of the token [`NO_FRAME`].
+    const RESERVED: u16 = u16::MAX;
+
+    /// Allocates an identifier, or returns `None` if all were used. Identifiers are never reused,
+    /// because a frame could then return to memory that it is not from.
+    pub(crate) fn allocate() -> Option<Self> {
+        let next = |number: u16| number.checked_add(1);
+        NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().map(Self)
+    }
+
+    /// Returns the region of the frame with this token.
+    #[inline]
+    pub(crate) fn of(token: u64) -> Self {
+        Self((token >> Self::SHIFT) as u16)
+    }
+
+    /// Returns the token of a frame of this region, for drivers that write packets themselves.
+    /// Only the lower 48 bits of `frame` are used.
+    #[inline]
+    #[must_use]
+    pub fn token(self, frame: u64) -> u64 {
+        debug_assert!(self.0 != Self::RESERVED && frame & !Self::FRAME_MASK == 0);
+        u64::from(self.0) << Self::SHIFT | frame & Self::FRAME_MASK
+    }
+}
+
+/// Right to one frame of a pool. It is given back to the pool, lent to a device or made a packet,
+/// and cannot be copied. A dropped one is lost to the pool, which counts it as
+/// [missing](crate::Pool::missing).
+#[derive(Debug)]
+#[must_use]
+#[repr(transparent)]
+pub struct Frame {
+    /// The region in the upper 16 bits. Below them is the index of the frame in its pool, or the
+    /// identifier that a driver with memory of its own uses.
+    pub(crate) token: u64,
+}
+
+impl Frame {
+    /// Creates the right to the frame with this token.
+    #[inline]
+    pub(crate) fn from_token(token: u64) -> Self {
+        Self { token }
+    }
+
+    /// Creates the right to frame `index` of a region.
+    #[inline]
+    pub(crate) fn of(region: RegionId, index: u64) -> Self {
+        Self { token: region.token(index) }
+    }
+
+    /// Returns the region of the frame.
+    #[inline]
+    pub(crate) fn region(&self) -> RegionId {
+        RegionId::of(self.token)
+    }
+
+    /// Returns the number of the frame in its region.
+    #[inline]
+    pub(crate) fn index(&self) -> u64 {
+        self.token & RegionId::FRAME_MASK
+    }
+}
+
+/// Token of a packet whose frame was taken.
+pub(crate) const NO_FRAME: u64 = u64::MAX;
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
-//! Turns: the services of a lane for its application.
+//! Turns: the services of a lane for its application ([`Turn`]), and the application itself
+//! ([`App`]), the packet code of an author.
 #![allow(unsafe_code, reason = "a turn guarantees the conditions of its guard")]
 
 use std::cell::Cell;
@@ -16,12 +17,88 @@ use crate::{Burst, HoldBuffer, Packet, PacketOwnership, Pool, PortId, Verdict};
 mod holding;
 mod messaging;
 
-/// Reads `CLOCK_MONOTONIC`, in nanoseconds. All processes of the machine have the same clock.
-#[inline]
-#[must_use]
-pub fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+/// Network application. Each lane has an instance of its own, which no other thread uses.
+///
+/// Any `FnMut(&mut Packet) -> Verdict` is an application too.
+///
+/// # Examples
+/// An application that drops short packets and counts them, and reflects all others:
+/// ```
+/// use fastlane_core::{App, Packet, Turn, Verdict};
+///
+/// #[derive(Default)]
+/// struct LongOnly {
+///     short: u64,
+/// }
+///
+/// impl App for LongOnly {
+///     fn process(&mut self, packets: &mut [Packet], _: &mut Turn) {
+///         for packet in packets {
+///             let is_short = packet.len() < 60;
+///             self.short += u64::from(is_short);
+///             packet.set_verdict(if is_short { Verdict::Drop } else { Verdict::Reflect });
+///         }
+///     }
+/// }
+/// # use fastlane_core::{Lane, LaneConfig, Pool, Port, PortId};
+/// # use fastlane_local::memory::Memory;
+/// # use fastlane_table::SharedMemory;
+/// # use fastlane_table::counters::Counters;
+/// # let counters = Counters::create(1, 1)?;
+/// # let mut pool = Pool::new(SharedMemory::create("frames", 64 * 2048)?, 2048, 192)?;
+/// # let queue = Memory::filled(PortId(0), &mut pool, 8, &[0; 20])?;
+/// # let port = Port {
+/// #     queues: vec![Box::new(queue)], kernel: None, filter: None, counters: counters.port(0, 0),
+/// # };
+/// # let config = LaneConfig::new(pool, vec![port], counters.lane(0));
+/// # let mut lane = Lane::new(LongOnly::default(), config);
+/// # lane.turn();
+/// # assert_eq!((lane.app().short, lane.close()), (8, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait App {
+    /// Labels the packets of a burst with [`set_verdict`](Packet::set_verdict). The packets come
+    /// from one queue. They are labelled [`Verdict::Kernel`] at first.
+    fn process(&mut self, packets: &mut [Packet], turn: &mut Turn);
+
+    /// Returns the shard of a packet that has arrived at a port with `lane-by: application`. All
+    /// packets of a shard are shown to the instance of one lane. The lane of arrival calls it, so
+    /// the result must depend only on the packet and on tables, read in this `turn`.
+    ///
+    /// # Examples
+    /// ```
+    /// use fastlane_core::{App, Packet, Turn};
+    ///
+    /// struct ByLastOctet;
+    ///
+    /// impl App for ByLastOctet {
+    ///     fn process(&mut self, _: &mut [Packet], _: &mut Turn) {}
+    ///
+    ///     fn shard(&mut self, packet: &Packet, _: &Turn) -> u8 {
+    ///         packet.bytes().get(33).copied().unwrap_or(0) // of the destination IPv4 address
+    ///     }
+    /// }
+    /// ```
+    fn shard(&mut self, packet: &Packet, turn: &Turn) -> u8 {
+        let _ = (packet, turn);
+        0
+    }
+
+    /// Runs once a turn, also without packets, for timers, messages and packets of the
+    /// application's own.
+    fn turn(&mut self, turn: &mut Turn) {
+        let _ = turn;
+    }
+}
+
+impl<F: FnMut(&mut Packet) -> Verdict> App for F {
+    #[inline]
+    fn process(&mut self, packets: &mut [Packet], _: &mut Turn) {
+        for packet in packets {
+            let verdict = self(packet);
+            packet.set_verdict(verdict);
+        }
+    }
 }
 
 /// One turn of a lane: one poll iteration, at whose end no reference into a table exists (a
@@ -170,7 +247,7 @@ impl Turn {
     }
 
     /// Returns true if packets of a shard are shown to this lane
-    /// ([`App::shard`](crate::App::shard)). While a shard migrates, the result can change with the
+    /// ([`App::shard`]). While a shard migrates, the result can change with the
     /// next turn. A lane without others owns all shards.
     #[must_use]
     pub fn owns(&self, shard: u8) -> bool {
@@ -185,7 +262,7 @@ impl Turn {
     }
 
     /// Returns the number of the current burst. A burst can be shown in several parts, each by its
-    /// own call of [`App::process`](crate::App::process). The verdicts of all parts are carried out
+    /// own call of [`App::process`]. The verdicts of all parts are carried out
     /// together, after the last one.
     #[inline]
     #[must_use]
@@ -261,7 +338,7 @@ impl Turn {
     }
 
     /// Returns the key of the next timer that has expired, earliest first, for
-    /// [`App::turn`](crate::App::turn).
+    /// [`App::turn`].
     #[must_use]
     pub fn expired(&mut self) -> Option<u64> {
         if self.timers.is_empty() {
@@ -300,4 +377,12 @@ impl AsRef<Guard> for Turn {
     fn as_ref(&self) -> &Guard {
         &self.guard
     }
+}
+
+/// Reads `CLOCK_MONOTONIC`, in nanoseconds. All processes of the machine have the same clock.
+#[inline]
+#[must_use]
+pub fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

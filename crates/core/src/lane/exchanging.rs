@@ -3,6 +3,7 @@
 use fastlane_table::counters::LaneCounter;
 
 use super::{DRAIN, Lane, Phase};
+use crate::egress::same_run;
 use crate::exchange::{ClaimAll, Exchange};
 use crate::{App, Packet, PacketOwnership, now};
 
@@ -66,7 +67,7 @@ impl<A: App> Lane<A> {
     fn process_labelled(&mut self, lane: usize) {
         self.show_runs();
         self.resume();
-        for run in self.burst.packets().chunk_by(Packet::same_run) {
+        for run in self.burst.packets().chunk_by(same_run) {
             if !run[0].is_labelled() {
                 self.egress.count_verdict(run);
             }

@@ -1,0 +1,97 @@
+//! The life of a lane's ports outside of the packet path: start, waiting, statistics and closing.
+
+use std::os::fd::BorrowedFd;
+
+use fastlane_table::counters::PortCounter;
+
+use super::{KernelPeer, LanePort, LanePorts, QueueSlot};
+use crate::{Filter, Pool, Port, Queue, Statistics, TxMemory};
+
+impl QueueSlot {
+    fn new(queue: Box<dyn Queue>, port: usize, number: usize, pool: &Pool) -> Self {
+        let region = match queue.tx_memory() {
+            TxMemory::Any => None,
+            TxMemory::Pool => Some(pool.region()),
+            TxMemory::Region(region) => Some(region),
+        };
+        Self { queue, region, port, number }
+    }
+}
+
+impl LanePorts {
+    /// Creates the ports of a lane with this pool.
+    pub(crate) fn new(ports: Vec<Port>, pool: &Pool) -> Self {
+        let mut all = Self {
+            queues: Vec::new(),
+            kernel_peers: Vec::new(),
+            ports: Vec::new(),
+            counters: Vec::new(),
+            losses: vec![Statistics::default(); ports.len()],
+        };
+        for (number, port) in ports.into_iter().enumerate() {
+            let (first, count) = (all.queues.len(), port.queues.len());
+            let queues = port.queues.into_iter().enumerate();
+            all.queues.extend(queues.map(|(at, queue)| QueueSlot::new(queue, number, at, pool)));
+            let kernel_peer = port.kernel.map(|path| {
+                let slot = QueueSlot::new(path.queue, number, 0, pool);
+                all.kernel_peers.push(KernelPeer { slot, receives: path.receives });
+                all.kernel_peers.len() - 1
+            });
+            all.ports.push(LanePort { first, count, kernel_peer, filter: port.filter });
+            all.counters.push(port.counters);
+        }
+        all
+    }
+
+    /// Sets the filter of a port that has none.
+    pub(crate) fn set_default_filter(&mut self, port: usize, filter: impl Filter + 'static) {
+        let port = &mut self.ports[port].filter;
+        if port.is_none() {
+            *port = Some(Box::new(filter));
+        }
+    }
+
+    /// Prepares all queues for waiting. Returns true if packets have arrived at one.
+    pub(crate) fn arm(&mut self) -> bool {
+        let peers = self.kernel_peers.iter_mut().filter(|peer| peer.receives);
+        let slots = self.queues.iter_mut().chain(peers.map(|peer| &mut peer.slot));
+        slots.fold(false, |arrived, slot| arrived | slot.queue.arm())
+    }
+
+    /// Returns the descriptors of all queues that can receive from outside the lane; `None` stands
+    /// for a queue that must be polled.
+    pub(crate) fn interrupts(&self) -> impl Iterator<Item = Option<BorrowedFd<'_>>> {
+        let peers = self.kernel_peers.iter().filter(|peer| peer.receives);
+        let slots = self.queues.iter().chain(peers.map(|peer| &peer.slot));
+        slots.filter(|slot| !slot.queue.is_loop()).map(|slot| slot.queue.interrupt())
+    }
+
+    /// Publishes the losses that the queues have counted.
+    pub(crate) fn publish_statistics(&mut self) {
+        self.losses.fill(Statistics::default());
+        let peers = self.kernel_peers.iter_mut().map(|peer| &mut peer.slot);
+        for slot in self.queues.iter_mut().chain(peers) {
+            self.losses[slot.port] += slot.queue.statistics();
+        }
+        for (losses, counters) in self.losses.iter().zip(&self.counters) {
+            counters.store(PortCounter::DropNoFrame, losses.no_frame);
+            counters.store(PortCounter::DropReceiveLength, losses.receive_length);
+            counters.store(PortCounter::DropDeviceFull, losses.device_full);
+            counters.store(PortCounter::DropDeviceInvalid, losses.device_invalid);
+            counters.store(PortCounter::DropTransmitError, losses.transmit_error);
+            counters.store(PortCounter::DeviceNoFrames, losses.device_no_frames);
+        }
+    }
+
+    /// Closes all queues. Those with memory of their own come last: the others may still have
+    /// frames of it.
+    pub(crate) fn close(&mut self, pool: &mut Pool) {
+        for last in [false, true] {
+            let peers = self.kernel_peers.iter_mut().map(|peer| &mut peer.slot);
+            let slots = self.queues.iter_mut().chain(peers);
+            let slots =
+                slots.filter(|slot| matches!(slot.queue.tx_memory(), TxMemory::Region(_)) == last);
+            slots.for_each(|slot| slot.queue.close(pool));
+        }
+    }
+}
