@@ -3,11 +3,10 @@
 mod golden;
 mod support;
 
-use std::sync::Arc;
-
 use fastlane::mirror::ReversePath;
 use fastlane::mirror::{FallbackReason, RouteLookup};
-use fastlane_table::{Readers, RecordReader, RecordWriter, Spec};
+use fastlane_table::{RecordReader, RecordWriter, Spec};
+use fastlane_testing::sleeping_lane;
 use fastlane_wire::checksum::checksum;
 use proptest::prelude::*;
 use router::acl::{AccessList, RuleSet, text};
@@ -192,7 +191,7 @@ fn an_interface_that_is_not_known_has_nothing_forwarded() {
 
 fn with_list(rules: &str) -> impl FnOnce(Router<TestRoutes>) -> Router<TestRoutes> {
     let memory = Spec::record::<RuleSet>("acl").create().unwrap();
-    let mut writer = RecordWriter::attach(&memory, &Arc::new(Readers::none())).unwrap();
+    let mut writer = RecordWriter::attach(&memory, &sleeping_lane()).unwrap();
     writer.set(&text::rule_set(rules).unwrap()).unwrap();
     let list = AccessList::new(RecordReader::attach(&memory).unwrap(), state("acl", 64).lane(0));
     move |router| router.with_access_list(list)

@@ -55,7 +55,7 @@ impl RouteMirror {
              route replace default via 10.255.0.2\n"
         ))?;
         let link = Interface::query(name)?.index;
-        let readers = Arc::new(Readers::none());
+        let readers = Arc::new(Readers::unknown());
         Ok(Self(Follower::open(MirrorSettings::new("bench"), &[(link, PortId(0))], &readers)?))
     }
 }

@@ -40,6 +40,8 @@ pub enum PoolError {
     },
     /// The memory is mapped read-only.
     ReadOnly,
+    /// The process has mapped the memory more than once.
+    Shared,
     /// The process has used all 65,535 region numbers.
     NoRegion,
 }
@@ -61,6 +63,10 @@ impl fmt::Display for PoolError {
                 u32::MAX
             ),
             Self::ReadOnly => formatter.write_str("the memory of a frame pool must be writable"),
+            Self::Shared => formatter.write_str(
+                "the memory of a frame pool must be mapped once in its process; drop the other \
+                 mapping, or create other memory",
+            ),
             Self::NoRegion => formatter
                 .write_str("the process has used all 65,535 memory regions; start it again"),
         }
@@ -146,6 +152,9 @@ impl Pool {
         // Room for all frames, so that giving one back never allocates.
         let mut free = Vec::with_capacity(frames as usize);
         free.extend((0..frames).rev().filter(|index| !is_lent(*index)));
+        if !memory.reserve_for_frames() {
+            return Err(PoolError::Shared);
+        }
         let region = RegionId::allocate().ok_or(PoolError::NoRegion)?;
         let shift = frame_size.trailing_zeros();
         let (memory, external) = (ManuallyDrop::new(memory), Vec::new());

@@ -117,8 +117,8 @@ impl MirrorService {
             keep_alive: KeepAlive::All { rate: PROBES },
             ..plain
         };
-        // No lane reads yet.
-        let readers = Arc::new(Readers::none());
+        // The lanes are not known before `start`.
+        let readers = Arc::new(Readers::unknown());
         let follower =
             Follower::open(settings, &[], &readers).map_err(|error| failed(error.to_string()))?;
         let netconf = Netconf::open().map_err(|error| {
@@ -162,7 +162,7 @@ impl MirrorService {
             links.filter_map(|(port, link)| Some(((*link)?, PortId(port as u16)))).collect();
         // Before lanes run, whose grace period would have to pass.
         follower.set_ports(&ports);
-        readers.replace(counters);
+        readers.set_lanes(counters);
         MirrorThread::start(follower, netconf, ingress, linux_interfaces)
             .map_err(|error| failed(format!("its thread cannot start ({error})")))
     }

@@ -396,6 +396,14 @@ impl SlowPath {
     /// Returns the lanes whose grace period must pass before the slow path reuses its own
     /// identifiers that it has removed from tables. The writers do this for table memory
     /// themselves.
+    ///
+    /// # Examples
+    /// The writers rely on this set, so it cannot be changed:
+    /// ```compile_fail,E0599
+    /// fn bury(slow: &fastlane::slow::SlowPath) {
+    ///     slow.readers().remove_all();
+    /// }
+    /// ```
     #[must_use]
     pub fn readers(&self) -> Arc<Readers> {
         self.attachment.readers()

@@ -22,7 +22,7 @@ pub fn netlink(data: &[u8]) {
 ///
 /// # Panics
 /// Panics if a lookup disagrees with the model, or if there is no memory.
-pub fn tables(data: &[u8], guard: &Guard) -> usize {
+pub fn tables(data: &[u8], guard: &Guard, readers: &Arc<Readers>) -> usize {
     let settings = MirrorSettings {
         tables: vec![MAIN],
         routes4: 16,
@@ -35,8 +35,7 @@ pub fn tables(data: &[u8], guard: &Guard) -> usize {
         ..MirrorSettings::new("fuzz")
     };
     let memories = Memories::create(&settings).expect("memory");
-    let readers = Arc::new(Readers::none());
-    let mut publisher = Publisher::attach(&memories, &settings, &readers).expect("new tables");
+    let mut publisher = Publisher::attach(&memories, &settings, readers).expect("new tables");
     let mirror = Mirror::attach(&memories).expect("tables");
     let mut state = Model::new(&settings.tables);
     publisher.set_ports(&[(7, PortId(0)), (8, PortId(1))], &state);

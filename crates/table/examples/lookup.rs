@@ -38,7 +38,7 @@ fn time(name: &str, count: usize, mut round: impl FnMut()) {
 
 fn hash(entries: usize) {
     let memory = Spec::hash::<[u8; 16], [u64; 8]>("lookup", entries).create().unwrap();
-    let readers = Arc::new(Readers::none());
+    let readers = Arc::new(Readers::unknown());
     let mut writer = HashWriter::<[u8; 16], [u64; 8]>::attach(&memory, &readers).unwrap();
     for number in 0..entries as u64 {
         writer.insert(&key(number), &[number; 8]).unwrap();
@@ -67,7 +67,7 @@ fn hash(entries: usize) {
 
 fn lpm(prefixes: usize) {
     let memory = Spec::lpm4("lookup", prefixes).create().unwrap();
-    let readers = Arc::new(Readers::none());
+    let readers = Arc::new(Readers::unknown());
     let mut writer = Lpm4Writer::attach(&memory, &readers).unwrap();
     let mut state = 3;
     let begun = Instant::now();

@@ -30,7 +30,9 @@ const MAX_TRIES: usize = 100;
 /// use fastlane_table::{ArrayReader, ArrayWriter, Readers, Spec};
 ///
 /// let memory = Spec::array::<u64>("prices", 16).create()?;
-/// let mut writer = ArrayWriter::<u64>::attach(&memory, &Arc::new(Readers::none()))?;
+/// // SAFETY: no lane reads in this example.
+/// let readers = Arc::new(unsafe { Readers::none() });
+/// let mut writer = ArrayWriter::<u64>::attach(&memory, &readers)?;
 /// writer.set(3, &250)?;
 ///
 /// let reader = ArrayReader::<u64>::attach(&memory)?;
@@ -137,7 +139,9 @@ impl<V: Value> ArrayReader<V> {
 /// use fastlane_table::{ArrayWriter, Readers, Spec, TableError};
 ///
 /// let memory = Spec::array::<u64>("prices", 16).create()?;
-/// let mut writer = ArrayWriter::<u64>::attach(&memory, &Arc::new(Readers::none()))?;
+/// // SAFETY: no lane reads in this example.
+/// let readers = Arc::new(unsafe { Readers::none() });
+/// let mut writer = ArrayWriter::<u64>::attach(&memory, &readers)?;
 /// writer.set(3, &250)?;
 /// writer.set(3, &300)?; // replaces the value by one store
 /// assert_eq!(writer.get(3), Some(&300));
@@ -157,12 +161,13 @@ impl<V: Value> ArrayWriter<V> {
     /// Attaches as the writer of an array and repairs index words that a damaged memory holds.
     ///
     /// # Errors
-    /// Returns an error if the memory holds no array of this type, or is mapped read-only.
+    /// Returns an error if the memory holds no array of this type, is mapped read-only, or has a
+    /// writer already.
     pub fn attach(memory: &Arc<SharedMemory>, readers: &Arc<Readers>) -> Result<Self, TableError> {
         let header = Header::expect_writable(memory, 0, &Spec::array::<V>("", 1))?;
         let fresh = header.fresh;
         let reader = ArrayReader::new(header)?;
-        let slots = SlotWriter::new(reader.slots.clone());
+        let slots = reader.header.writing(SlotWriter::new(reader.slots.clone()))?;
         let mut used = vec![false; reader.slots.count() as usize];
         for (index, word) in reader.index.iter().enumerate() {
             let slot_ref = word.load(Ordering::Relaxed);
@@ -270,7 +275,9 @@ impl<V: Value> RecordReader<V> {
 ///
 /// // Both limits change together: a packet never sees one old and one new.
 /// let memory = Spec::record::<[u32; 2]>("limits").create()?;
-/// let mut writer = RecordWriter::<[u32; 2]>::attach(&memory, &Arc::new(Readers::none()))?;
+/// // SAFETY: no lane reads in this example.
+/// let readers = Arc::new(unsafe { Readers::none() });
+/// let mut writer = RecordWriter::<[u32; 2]>::attach(&memory, &readers)?;
 /// let reader = RecordReader::<[u32; 2]>::attach(&memory)?;
 /// assert_eq!(reader.copy(), None);
 /// writer.set(&[10, 20])?;

@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn each_kind_is_counted() {
-        let readers = &Arc::new(Readers::none());
+        let readers = &Arc::new(Readers::of_no_lane());
         let memory = Spec::hash::<u32, u32>("hash", 1000).create().unwrap();
         let mut hash = HashWriter::<u32, u32>::attach(&memory, readers).unwrap();
         (0..900).for_each(|key| assert!(hash.insert(&key, &key).is_ok()));

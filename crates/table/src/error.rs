@@ -74,6 +74,9 @@ pub enum TableError {
     /// Writer on memory that is mapped read-only.
     #[error("table '{0}' is mapped for reading only; attach it writable to be its writer")]
     ReadOnly(String),
+    /// Second writer of a memory.
+    #[error("table '{0}' already has a writer in this process; drop that one first")]
+    HasWriter(String),
     /// Table without free room.
     #[error("table '{table}' is full: {what}; remove entries, or give it a greater capacity")]
     Full {

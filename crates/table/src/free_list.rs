@@ -72,7 +72,8 @@ impl FreeList {
         }
     }
 
-    /// Takes a number that no lane uses. Waits for the lanes for at most [`MAX_WAIT`].
+    /// Takes a number that no lane uses. Waits for the lanes for at most [`MAX_WAIT`], and not at
+    /// all if that is useless ([`Readers::is_stalled`]).
     pub(crate) fn take(&mut self, readers: &Readers, table: &str) -> Result<u32, TableError> {
         let start = Instant::now();
         loop {
@@ -84,9 +85,13 @@ impl FreeList {
                 let what = format!("no {} is left", self.what);
                 return Err(TableError::Full { table: table(), what });
             };
-            if start.elapsed() > MAX_WAIT {
-                let lane =
-                    readers.laggard(snapshot).map_or("a lane".into(), |n| format!("lane {n}"));
+            let is_over = start.elapsed() > MAX_WAIT;
+            if is_over || readers.is_stalled() {
+                let laggard = readers.laggard(snapshot);
+                if let (true, Some(lane)) = (is_over, laggard) {
+                    readers.set_stalled(lane);
+                }
+                let lane = laggard.map_or("a lane".into(), |lane| format!("lane {lane}"));
                 let (what, seconds) = (self.what, MAX_WAIT.as_secs());
                 return Err(TableError::Stalled { table: table(), what, lane, seconds });
             }
@@ -121,6 +126,42 @@ mod tests {
         assert_eq!(list.len(), 1);
         counters.lane(0).publish(LaneCounter::Turn, FENCE_TURNS);
         assert_eq!(list.take(&readers, "test").unwrap(), 1);
+    }
+
+    #[test]
+    fn a_stuck_lane_is_waited_for_once_and_reported_once() {
+        use std::sync::{Arc, Mutex};
+
+        use crate::Stall;
+
+        let counters = Counters::create(2, 0).unwrap();
+        counters.lane(1).publish(LaneCounter::Asleep, 1);
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&reports);
+        let readers =
+            Readers::lanes(&counters).on_stall(move |stall| log.lock().unwrap().push(stall));
+        // Two tables of one application, each with two numbers in use by the lanes.
+        let mut lists = [(); 2].map(|()| FreeList::attach("slot", &[false; 2], false));
+        assert!(lists[0].take(&readers, "test").is_err());
+        let start = Instant::now();
+        for _ in 0..100 {
+            for list in &mut lists {
+                let error = list.take(&readers, "test").unwrap_err();
+                assert!(matches!(&error, TableError::Stalled { lane, .. } if lane == "lane 0"));
+            }
+        }
+        assert!(start.elapsed() < MAX_WAIT / 4, "{:?}", start.elapsed());
+        assert_eq!(*reports.lock().unwrap(), [Stall::Began(0)]);
+        // It goes on, and is waited for again.
+        counters.lane(0).publish(LaneCounter::Turn, FENCE_TURNS);
+        assert!(lists.iter_mut().all(|list| list.take(&readers, "test").is_ok()));
+        assert!(!readers.is_stalled());
+        assert_eq!(*reports.lock().unwrap(), [Stall::Began(0), Stall::Ended(0)]);
+        lists[0].retire(0);
+        lists[0].take(&readers, "test").unwrap();
+        let start = Instant::now();
+        assert!(lists[0].take(&readers, "test").is_err());
+        assert!(start.elapsed() >= MAX_WAIT);
     }
 
     #[test]

@@ -191,6 +191,11 @@ impl Header {
         self.words.store_release(NEXT_GENERATION, next);
     }
 
+    /// Returns the writer of the slots, or an error if the memory has another one.
+    pub(crate) fn writing<T>(&self, slots: Option<T>) -> Result<T, TableError> {
+        slots.ok_or_else(|| TableError::HasWriter(self.name().to_owned()))
+    }
+
     /// Returns a part of the table, or an error if it does not lie inside the memory.
     pub(crate) fn part<T>(&self, part: Option<T>) -> Result<T, TableError> {
         part.ok_or_else(|| TableError::NotATable("its parts are not inside its memory".into()))

@@ -32,8 +32,10 @@
 //! // The fast path creates the table and passes its descriptor to the slow path.
 //! let memory = Spec::hash::<[u8; 4], u64>("blocked", 1024).create()?;
 //!
-//! // The slow path writes it. `Readers::none()`: no lane reads in this example.
-//! let mut writer = HashWriter::<[u8; 4], u64>::attach(&memory, &Arc::new(Readers::none()))?;
+//! // The slow path writes it.
+//! // SAFETY: no lane reads in this example.
+//! let readers = Arc::new(unsafe { Readers::none() });
+//! let mut writer = HashWriter::<[u8; 4], u64>::attach(&memory, &readers)?;
 //! writer.insert(&[192, 0, 2, 1], &7)?;
 //!
 //! // A lane looks keys up with `get` and its turn; a tool copies values.
@@ -43,6 +45,7 @@
 //! ```
 
 mod array;
+mod claims;
 pub mod counters;
 mod create;
 mod doorbell;
@@ -78,7 +81,7 @@ pub use lpm::{
 };
 pub use memory::SharedMemory;
 pub use pending::{LanePending, Pending};
-pub use readers::{Readers, Snapshot};
+pub use readers::{Readers, Snapshot, Stall};
 pub use shared_words::SharedWords;
 pub use spec::{Key, Kind, Spec, Value};
 pub use state::{AnyState, LaneState, Reset, State, StateWords};

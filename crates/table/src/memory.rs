@@ -9,6 +9,8 @@ use std::ptr::NonNull;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::claims::Mapping;
+
 /// Size of a huge page, in bytes.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 /// Number of 4 KiB pages in a huge page. `mincore` reports one byte per page, so this many suffice
@@ -19,12 +21,17 @@ const SMALL_PAGES: usize = HUGE_PAGE / 4096;
 ///
 /// It is created sealed against shrinking and growing, and only sealed memory is attached. A peer
 /// that could truncate it would kill every reader with SIGBUS (memfd_create(2), "File-sealing").
+///
+/// The compiler takes two mappings of one file for two memories. So a process-wide list
+/// (`claims.rs`) ensures what a borrow cannot: the memory of a frame pool is mapped once, and a
+/// table has one writer.
 #[derive(Debug)]
 pub struct SharedMemory {
     file: OwnedFd,
     start: NonNull<u8>,
     length: usize,
     writable: bool,
+    mapping: Mapping,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread. Its bytes are accessed either as
@@ -119,7 +126,8 @@ impl SharedMemory {
     /// Maps memory that another process created, for reading.
     ///
     /// # Errors
-    /// Returns an error if `file` is not sealed against shrinking, is empty, or cannot be mapped.
+    /// Returns an error if `file` is not sealed against shrinking, is empty, or cannot be mapped,
+    /// and if it is the memory of a frame pool of this process.
     pub fn attach_read_only(file: OwnedFd) -> io::Result<Self> {
         Self::attach(file, false)
     }
@@ -143,6 +151,31 @@ impl SharedMemory {
         Self::map(file, length, writable)
     }
 
+    /// Maps the memory of a frame pool of this process again, for a test in which one process takes
+    /// the part of the predecessor and of its successor.
+    ///
+    /// # Errors
+    /// Returns the errors of [`attach_writable`](Self::attach_writable).
+    ///
+    /// # Safety
+    /// The pools that had the memory, and their packets, are not used any more.
+    pub unsafe fn attach_abandoned(file: OwnedFd) -> io::Result<Self> {
+        Mapping::forget(&file)?;
+        Self::attach(file, true)
+    }
+
+    /// Reserves the memory for the frames of a pool, for as long as it is mapped. Returns false if
+    /// this process has mapped it more than once.
+    #[must_use]
+    pub fn reserve_for_frames(&self) -> bool {
+        self.mapping.reserve_for_frames()
+    }
+
+    /// Returns the entry of the mapping in the list of this process.
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
     /// Forbids new writable mappings of the memory and writes to its descriptor, for every process.
     /// The existing mapping stays writable (`F_SEAL_FUTURE_WRITE`).
     ///
@@ -156,17 +189,19 @@ impl SharedMemory {
         if length < HUGE_PAGE {
             return Self::map_anywhere(file, length, writable);
         }
+        let mapping = Mapping::new(&file)?;
         let start = Area::reserve(length)?.map(&file, length, protection(writable))?;
-        Self::mapped(file, start, length, writable)
+        Self::mapped(file, start, length, writable, mapping)
     }
 
     fn map_anywhere(file: OwnedFd, length: usize, writable: bool) -> io::Result<Self> {
+        let mapping = Mapping::new(&file)?;
         let (hint, flags) = (std::ptr::null_mut(), MapFlags::SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this
         // process.
         let start =
             unsafe { rustix::mm::mmap(hint, length, protection(writable), flags, &file, 0)? };
-        Self::mapped(file, start, length, writable)
+        Self::mapped(file, start, length, writable, mapping)
     }
 
     fn mapped(
@@ -174,9 +209,10 @@ impl SharedMemory {
         start: *mut c_void,
         length: usize,
         writable: bool,
+        mapping: Mapping,
     ) -> io::Result<Self> {
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { file, start, length, writable })
+        Ok(Self { file, start, length, writable, mapping })
     }
 
     /// Returns the first byte. It is page aligned and valid for [`len`](Self::len) bytes while

@@ -36,34 +36,53 @@ use crate::counters::{Counters, FENCE_TURNS, LaneCounter, LaneCounters};
 pub struct Readers {
     lanes: Mutex<Lanes>,
     is_running: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// Lane for which a writer has waited in vain, with its turn number then.
+    stalled: Mutex<Option<(usize, u64)>>,
+    on_stall: Option<Box<dyn Fn(Stall) + Send + Sync>>,
+}
+
+/// Event of a lane for which writers wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stall {
+    /// A writer has waited in vain for this lane. Writers fail without waiting until it passes.
+    Began(usize),
+    /// The lane has passed a turn again.
+    Ended(usize),
 }
 
 #[derive(Debug, Default)]
 struct Lanes {
-    /// Number of changes of the set of lanes.
-    epoch: u64,
+    is_known: bool,
     lanes: Vec<LaneCounters>,
 }
 
 /// Turn numbers of all lanes at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    epoch: u64,
+    is_known: bool,
     turns: Vec<u64>,
 }
 
 impl Readers {
-    /// Creates an empty set, for a writer whose tables no lane reads concurrently.
+    /// Creates the set for a table that no lane can read, as the routes of a prefix table.
+    pub(crate) fn of_no_lane() -> Self {
+        let lanes = Mutex::new(Lanes { is_known: true, ..Lanes::default() });
+        Self { lanes, ..Self::unknown() }
+    }
+
+    /// Creates a set whose lanes are not known yet: no snapshot is passed until
+    /// [`set_lanes`](Self::set_lanes).
     #[must_use]
-    pub fn none() -> Self {
-        Self { lanes: Mutex::default(), is_running: None }
+    pub fn unknown() -> Self {
+        let (lanes, stalled) = (Mutex::default(), Mutex::default());
+        Self { lanes, is_running: None, stalled, on_stall: None }
     }
 
     /// Creates the set of all lanes of an application.
     #[must_use]
     pub fn lanes(counters: &Counters) -> Self {
-        let readers = Self::none();
-        readers.replace(counters);
+        let readers = Self::unknown();
+        readers.set_lanes(counters);
         readers
     }
 
@@ -78,19 +97,36 @@ impl Readers {
         Self { is_running: Some(Box::new(is_running)), ..Self::lanes(counters) }
     }
 
-    /// Replaces the lanes by those of another application instance. Call it before that instance
-    /// gets the tables.
-    pub fn replace(&self, counters: &Counters) {
-        let mut lanes = self.lock();
-        lanes.epoch += 1;
-        lanes.lanes = (0..counters.lanes()).map(|lane| counters.lane(lane)).collect();
+    /// Calls `report` when writers stop to wait for a lane, and when that lane passes turns again.
+    #[must_use]
+    pub fn on_stall(self, report: impl Fn(Stall) + Send + Sync + 'static) -> Self {
+        Self { on_stall: Some(Box::new(report)), ..self }
     }
 
-    /// Removes all lanes, after the application has died.
-    pub fn remove_all(&self) {
+    /// Names the lanes of a set that was [`unknown`](Self::unknown). Call it before they get the
+    /// tables. Returns false and changes nothing if the lanes are known: what a lane has borrowed
+    /// is overwritten if its set is exchanged.
+    ///
+    /// # Examples
+    /// The lanes of a set can neither be exchanged nor declared dead:
+    /// ```compile_fail,E0599
+    /// fn exchange(of: &fastlane_table::Readers, by: &fastlane_table::counters::Counters) {
+    ///     of.replace(by);
+    /// }
+    /// ```
+    /// ```compile_fail,E0599
+    /// fn bury(lanes: &fastlane_table::Readers) {
+    ///     lanes.remove_all();
+    /// }
+    /// ```
+    pub fn set_lanes(&self, counters: &Counters) -> bool {
         let mut lanes = self.lock();
-        lanes.epoch += 1;
-        lanes.lanes.clear();
+        if lanes.is_known {
+            return false;
+        }
+        let all = (0..counters.lanes()).map(|lane| counters.lane(lane)).collect();
+        *lanes = Lanes { is_known: true, lanes: all };
+        true
     }
 
     /// Returns the turn numbers of all lanes, after a full fence.
@@ -99,8 +135,8 @@ impl Readers {
         self.lock().snapshot()
     }
 
-    /// Returns true if every lane has passed the snapshot. A snapshot of replaced lanes is renewed
-    /// for the current ones.
+    /// Returns true if every lane has passed the snapshot. A snapshot from before the lanes were
+    /// known is renewed for them.
     pub fn passed(&self, since: &mut Snapshot) -> bool {
         self.laggard(since).is_none()
     }
@@ -108,7 +144,10 @@ impl Readers {
     /// Returns the first lane that has not passed the snapshot.
     pub fn laggard(&self, since: &mut Snapshot) -> Option<usize> {
         let lanes = self.lock();
-        if since.epoch != lanes.epoch {
+        if !lanes.is_known {
+            return Some(0);
+        }
+        if !since.is_known {
             *since = lanes.snapshot();
         }
         if self.is_running.as_ref().is_some_and(|is_running| !is_running()) {
@@ -121,6 +160,50 @@ impl Readers {
                 && lane.load(LaneCounter::Asleep) != 1
                 && lane.load(LaneCounter::Ended) != 1
         })
+    }
+
+    /// Returns true if waiting is useless: a writer has waited in vain for a lane that has passed
+    /// no turn since, the application has ended, or the lanes are not known yet.
+    pub(crate) fn is_stalled(&self) -> bool {
+        if !self.lock().is_known || self.is_running.as_ref().is_some_and(|is_running| !is_running())
+        {
+            return true;
+        }
+        let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((lane, turn)) = *stalled else { return false };
+        let now = self.lock().lanes.get(lane).map(|lane| {
+            let is_away = [LaneCounter::Asleep, LaneCounter::Ended]
+                .into_iter()
+                .any(|state| lane.load(state) == 1);
+            (lane.load(LaneCounter::Turn), is_away)
+        });
+        let is_stalled = now == Some((turn, false));
+        if !is_stalled {
+            *stalled = None;
+            drop(stalled);
+            self.report(Stall::Ended(lane));
+        }
+        is_stalled
+    }
+
+    /// Records that a writer has waited in vain for a lane.
+    pub(crate) fn set_stalled(&self, lane: usize) {
+        let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(turn) = self.lock().lanes.get(lane).map(|it| it.load(LaneCounter::Turn)) else {
+            return; // the lanes are not known
+        };
+        let is_new = stalled.is_none_or(|(other, _)| other != lane);
+        *stalled = Some((lane, turn));
+        drop(stalled);
+        if is_new {
+            self.report(Stall::Began(lane));
+        }
+    }
+
+    fn report(&self, stall: Stall) {
+        if let Some(report) = &self.on_stall {
+            report(stall);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Lanes> {
@@ -138,7 +221,7 @@ impl Lanes {
     fn snapshot(&self) -> Snapshot {
         fence(Ordering::SeqCst);
         let turns = self.lanes.iter().map(|lane| lane.load(LaneCounter::Turn)).collect();
-        Snapshot { epoch: self.epoch, turns }
+        Snapshot { is_known: self.is_known, turns }
     }
 }
 
@@ -185,19 +268,19 @@ mod tests {
     }
 
     #[test]
-    fn other_lanes_are_counted_from_when_they_are_known() {
-        let (first, second) = (Counters::create(1, 0).unwrap(), Counters::create(2, 0).unwrap());
-        let readers = Readers::lanes(&first);
+    fn nobody_passes_before_the_lanes_are_known() {
+        let counters = Counters::create(2, 0).unwrap();
+        let readers = Readers::unknown();
         let mut since = readers.snapshot();
-        (0..2).for_each(|lane| second.lane(lane).publish(LaneCounter::Turn, 10 * PASSED));
-        readers.replace(&second);
-        assert!(!readers.passed(&mut since), "the new lanes have passed nothing since");
-        (0..2).for_each(|lane| second.lane(lane).publish(LaneCounter::Turn, 11 * PASSED));
+        assert_eq!(readers.laggard(&mut since), Some(0));
+        (0..2).for_each(|lane| counters.lane(lane).publish(LaneCounter::Turn, 10 * PASSED));
+        assert!(readers.set_lanes(&counters));
+        assert!(!readers.passed(&mut since), "the lanes have passed nothing since");
+        (0..2).for_each(|lane| counters.lane(lane).publish(LaneCounter::Turn, 11 * PASSED));
         assert!(readers.passed(&mut since));
         let mut since = readers.snapshot();
+        assert!(!readers.set_lanes(&Counters::create(1, 0).unwrap()), "they are known");
         assert!(!readers.passed(&mut since));
-        readers.remove_all();
-        assert!(readers.passed(&mut since));
-        assert!(Readers::none().passed(&mut Snapshot::default()));
+        assert!(Readers::of_no_lane().passed(&mut Snapshot::default()));
     }
 }

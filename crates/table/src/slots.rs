@@ -16,6 +16,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use crate::claims::WriterClaim;
 use crate::huge_pages::HugePages;
 use crate::layout::{CACHE_LINE, stride, value_offset};
 use crate::{Guard, Key, SharedMemory, Value, simd};
@@ -155,18 +156,23 @@ impl<K, V> Clone for Slots<K, V> {
 /// Slots of a table, for its writer.
 #[derive(Debug)]
 pub(crate) struct SlotWriter<K, V> {
+    /// Dropped before `slots`, which keep the memory mapped.
+    _claim: WriterClaim,
     slots: Slots<K, V>,
     huge_pages: HugePages,
     guard: Guard,
 }
 
 impl<K: Key, V: Value> SlotWriter<K, V> {
-    pub(crate) fn new(slots: Slots<K, V>) -> Self {
+    /// Returns `None` if the memory already has a writer.
+    pub(crate) fn new(slots: Slots<K, V>) -> Option<Self> {
+        let claim = slots.memory.mapping().claim_writing()?;
         // SAFETY: the guard is lent by `guard` only, together with `self`, and slots are written
-        // only through a `&mut self`. So the writer does not write while the guard is borrowed.
+        // only through a `&mut self`, of which the claim allows one per table. So nobody writes
+        // while the guard is borrowed.
         let guard = unsafe { Guard::new() };
         let huge_pages = HugePages::new(&slots.memory);
-        Self { slots, huge_pages, guard }
+        Some(Self { _claim: claim, slots, huge_pages, guard })
     }
 
     /// Returns the guard for the writer's own reads.

@@ -7,6 +7,7 @@
 //! * [`lists`]: ports backed by lists of frames.
 //! * [`namespace`]: network namespaces, veth pairs, raw sockets as peers.
 //! * [`frames_of`]: frames of a capture file.
+//! * [`sleeping_lane`]: readers of tables that are written between turns.
 //! * [`skip`]: skips a test that this machine cannot run, and fails unless that is allowed.
 
 #![deny(unsafe_code)]
@@ -18,10 +19,12 @@ pub mod decorators;
 mod frame;
 pub mod lists;
 pub mod namespace;
+mod readers;
 mod rig;
 mod skip;
 
 pub use capture::frames_of;
 pub use frame::{Addresses, DEVICE_IP, PEER_IP, STRANGER_IP, Tag, UDP_PORT};
+pub use readers::sleeping_lane;
 pub use rig::{LaneRig, Peer, Rig, Spec};
 pub use skip::skip;

@@ -6,14 +6,19 @@
 //! settings.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::ops::DerefMut;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use fastlane::counters::{Counters, LaneCounter};
 use fastlane::slow::{PendingEvents, SlowError, SlowPath};
 use fastlane::table::{
-    ArrayWriter, EntryId, HashWriter, Key, Lpm4Writer, Lpm6Writer, Pending, Readers, SharedMemory,
-    Spec, State, TableError, Value,
+    ArrayWriter, EntryId, HashWriter, Key, Lpm4Writer, Lpm6Writer, Pending, Readers, RecordWriter,
+    SharedMemory, Spec, State, TableError, Value,
 };
+use rustix::fs::{SeekFrom, seek};
 
 use crate::config::{Settings, TeidChoice};
 use crate::rules::layout::counter_slots::WORDS;
@@ -116,7 +121,7 @@ impl Tables {
     }
 
     /// Opens tables in private memory. They contain what a former `Tables` of the same memory has
-    /// left, as after a kill; the former one must not be used any more.
+    /// left, as after a kill. What the former one writes from now on is lost.
     ///
     /// # Errors
     /// If memory is insufficient.
@@ -250,10 +255,16 @@ pub struct Private {
 }
 
 impl Private {
-    /// Creates the memory for these capacities, without lanes.
+    /// Creates the memory for these capacities, with one lane that sleeps: entries are reused at
+    /// once.
+    ///
+    /// # Panics
+    /// If there is no memory for the lane's counters.
     #[must_use]
     pub fn new(capacities: Capacities) -> Self {
-        Self::with_readers(capacities, Arc::new(Readers::none()))
+        let counters = Counters::create(1, 0).expect("memory for counters");
+        counters.lane(0).publish(LaneCounter::Asleep, 1);
+        Self::with_readers(capacities, Arc::new(Readers::lanes(&counters)))
     }
 
     /// Creates the memory with lanes that must pass a turn before entries are reused.
@@ -288,13 +299,35 @@ impl Private {
         Ok(memory)
     }
 
+    /// Opens the writer of a table. If a former writer exists, the table continues in a copy of its
+    /// memory.
+    fn writer<W: Send + 'static>(
+        &self,
+        name: &str,
+        spec: impl FnOnce(usize) -> Spec,
+        attach: impl Fn(&Arc<SharedMemory>, &Arc<Readers>) -> Result<W, TableError>,
+    ) -> Result<BoxedWriter<W>, TableError> {
+        let mut memory = self.memory(name, spec)?;
+        let writer = attach_successor(&mut memory, |memory| attach(memory, &self.readers))?;
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), memory);
+        Ok(Box::new(Box::new(writer)))
+    }
+
+    /// Opens the writer of a record.
+    ///
+    /// # Errors
+    /// The same as of [`array`](Self::array).
+    pub fn record<V: Value>(&self, name: &str) -> Result<BoxedWriter<RecordWriter<V>>, TableError> {
+        self.writer(name, |_| Spec::record::<V>(name), RecordWriter::attach)
+    }
+
     /// Opens the writer of an array.
     ///
     /// # Errors
     /// If memory is insufficient, or it holds another kind of table.
     pub fn array<V: Value>(&self, name: &str) -> Result<BoxedWriter<ArrayWriter<V>>, TableError> {
-        let memory = self.memory(name, |capacity| Spec::array::<V>(name, capacity))?;
-        Ok(Box::new(Box::new(ArrayWriter::attach(&memory, &self.readers)?)))
+        let spec = |capacity| Spec::array::<V>(name, capacity);
+        self.writer(name, spec, ArrayWriter::attach)
     }
 
     /// Opens the writer of an exact-match table.
@@ -305,8 +338,8 @@ impl Private {
         &self,
         name: &str,
     ) -> Result<BoxedWriter<HashWriter<K, V>>, TableError> {
-        let memory = self.memory(name, |capacity| Spec::hash::<K, V>(name, capacity))?;
-        Ok(Box::new(Box::new(HashWriter::attach(&memory, &self.readers)?)))
+        let spec = |capacity| Spec::hash::<K, V>(name, capacity);
+        self.writer(name, spec, HashWriter::attach)
     }
 
     /// Opens the writer of a table of IPv4 prefixes.
@@ -314,8 +347,8 @@ impl Private {
     /// # Errors
     /// The same as of [`array`](Self::array).
     pub fn lpm4(&self, name: &str) -> Result<BoxedWriter<Lpm4Writer>, TableError> {
-        let memory = self.memory(name, |capacity| Spec::lpm4(name, capacity))?;
-        Ok(Box::new(Box::new(Lpm4Writer::attach(&memory, &self.readers)?)))
+        let spec = |capacity| Spec::lpm4(name, capacity);
+        self.writer(name, spec, Lpm4Writer::attach)
     }
 
     /// Opens the writer of a table of IPv6 prefixes.
@@ -323,8 +356,8 @@ impl Private {
     /// # Errors
     /// The same as of [`array`](Self::array).
     pub fn lpm6(&self, name: &str) -> Result<BoxedWriter<Lpm6Writer>, TableError> {
-        let memory = self.memory(name, |capacity| Spec::lpm6(name, capacity))?;
-        Ok(Box::new(Box::new(Lpm6Writer::attach(&memory, &self.readers)?)))
+        let spec = |capacity| Spec::lpm6(name, capacity);
+        self.writer(name, spec, Lpm6Writer::attach)
     }
 
     /// Opens the reader of lane state.
@@ -342,4 +375,36 @@ impl Private {
     pub fn pending(&self, name: &str) -> Result<Pending, TableError> {
         Pending::attach(&self.memory(name, |capacity| Spec::pending(name, capacity, 0))?)
     }
+}
+
+/// Attaches a writer to the table in `memory`. If a former writer of this process exists, it keeps
+/// its memory, and the new one gets a copy: what a killed process would have left.
+pub(crate) fn attach_successor<W>(
+    memory: &mut Arc<SharedMemory>,
+    attach: impl Fn(&Arc<SharedMemory>) -> Result<W, TableError>,
+) -> Result<W, TableError> {
+    match attach(memory) {
+        Err(TableError::HasWriter(table)) => {
+            let failed = |source| TableError::Memory { table, source };
+            *memory = Arc::new(copy(memory).map_err(failed)?);
+            attach(memory)
+        }
+        other => other,
+    }
+}
+
+/// Copies what was ever written in a memory.
+fn copy(memory: &SharedMemory) -> std::io::Result<SharedMemory> {
+    let copy = SharedMemory::create("upf-successor", memory.len())?;
+    let [from, to] = [memory, &copy].map(|it| it.as_fd().try_clone_to_owned().map(File::from));
+    let (from, to, mut octets) = (from?, to?, Vec::new());
+    let mut end = 0;
+    // Fails at the end of the data.
+    while let Ok(start) = seek(&from, SeekFrom::Data(end)) {
+        end = seek(&from, SeekFrom::Hole(start))?;
+        octets.resize((end - start) as usize, 0);
+        from.read_exact_at(&mut octets, start)?;
+        to.write_all_at(&octets, start)?;
+    }
+    Ok(copy)
 }

@@ -1,14 +1,16 @@
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use fastlane::table::{ArrayWriter, Readers, SharedMemory, Spec, Value};
+use fastlane::table::{ArrayWriter, SharedMemory, Spec, Value};
+use fastlane_testing::sleeping_lane;
 use proptest::prelude::*;
 
 use super::*;
 use crate::failpoint::stop_after;
+use crate::rules::tables::attach_successor;
 
 /// Memory of the tables, which outlives each store.
-pub(crate) struct Memory([Arc<SharedMemory>; 3]);
+pub(crate) struct Memory([Mutex<Arc<SharedMemory>>; 3]);
 
 const SESSIONS: usize = 64;
 const PARTS: usize = 100;
@@ -23,7 +25,7 @@ impl Memory {
         let sessions = Spec::array::<SessionRecord>("sessions", sessions).create();
         let parts = Spec::array::<SessionPart>("session-parts", parts).create();
         let answers = Spec::array::<ResponseRecord>("answers", answers).create();
-        Self([sessions, parts, answers].map(Result::unwrap))
+        Self([sessions, parts, answers].map(|it| Mutex::new(it.unwrap())))
     }
 
     pub(crate) fn open(&self) -> Store {
@@ -32,8 +34,9 @@ impl Memory {
     }
 }
 
-fn cells<V: Value>(memory: &Arc<SharedMemory>) -> Cells<V> {
-    Box::new(Box::new(ArrayWriter::attach(memory, &Arc::new(Readers::none())).unwrap()))
+fn cells<V: Value>(memory: &Mutex<Arc<SharedMemory>>) -> Cells<V> {
+    let attach = |memory: &_| ArrayWriter::attach(memory, &sleeping_lane());
+    Box::new(Box::new(attach_successor(&mut memory.lock().unwrap(), attach).unwrap()))
 }
 
 fn key(sequence: u32) -> RequestKey {

@@ -13,9 +13,10 @@ use fastlane_table::counters::Counters;
 use fastlane_table::messages::{Channel, Doorbells, size};
 use fastlane_table::{
     ArrayReader, ArrayWriter, Doorbell, EntryId, HashReader, HashWriter, Lpm4Reader, Lpm6Reader,
-    Pending, Readers, SharedMemory, Spec, State,
+    Pending, SharedMemory, Spec, State,
 };
 use fastlane_testing::lists::{Frames, lists};
+use fastlane_testing::sleeping_lane;
 use serde_json::json;
 use upf::config::Settings;
 use upf::datapath::{LaneTables, Routes, Upf};
@@ -128,7 +129,7 @@ pub(crate) struct TestLane {
 
 /// Creates tables with their writers.
 pub(crate) fn tables() -> (LaneTables, TableAccess) {
-    let readers = Arc::new(Readers::none());
+    let readers = sleeping_lane();
     let make = |spec: Spec| spec.create().expect("memory");
     let rules = make(Spec::array::<Rules>(table::RULES, SESSIONS));
     let blocks = make(Spec::array::<Block>(table::BLOCKS, 64));

@@ -27,7 +27,7 @@ pub fn hash(lookups: u64) -> Result<u64> {
     let workload = exact(ENTRIES);
     let spec = Spec::hash::<[u8; 16], [u64; 8]>("counted", ENTRIES).seeded(SEED);
     let memory = spec.create()?;
-    let mut writer = HashWriter::attach(&memory, &Arc::new(Readers::none()))?;
+    let mut writer = HashWriter::attach(&memory, &Arc::new(Readers::unknown()))?;
     for (key, value) in workload.pairs() {
         writer.insert(&key, &value)?;
     }
@@ -52,7 +52,7 @@ pub fn hash(lookups: u64) -> Result<u64> {
 pub fn lpm4(lookups: u64) -> Result<u64> {
     let workload = routes(ENTRIES);
     let memory = Spec::lpm4("counted", ENTRIES).seeded(SEED).create()?;
-    let mut writer = Lpm4Writer::attach(&memory, &Arc::new(Readers::none()))?;
+    let mut writer = Lpm4Writer::attach(&memory, &Arc::new(Readers::unknown()))?;
     for (address, length, hop) in workload.routes() {
         let prefix = Prefix::new(Ipv4Addr::from_bits(address as u32), length as u8);
         writer.insert(prefix.ok_or("no prefix")?, hop)?;

@@ -21,7 +21,7 @@ type Value = [u64; 8];
 pub(super) fn hash(workload: &Workload) -> Result<()> {
     let start = Start::now()?;
     let memory = Spec::hash::<Key, Value>("lookup", workload.count).create()?;
-    let mut writer = HashWriter::<Key, Value>::attach(&memory, &Arc::new(Readers::none()))?;
+    let mut writer = HashWriter::<Key, Value>::attach(&memory, &Arc::new(Readers::unknown()))?;
     for (key, value) in workload.pairs() {
         writer.insert(&key, &value)?;
     }
@@ -40,7 +40,7 @@ pub(super) fn hash(workload: &Workload) -> Result<()> {
 pub(super) fn lpm4(workload: &Workload, many: bool) -> Result<()> {
     let start = Start::now()?;
     let memory = Spec::lpm4("lookup", workload.count).with_groups(1 << 15).create()?;
-    let mut writer = Lpm4Writer::attach(&memory, &Arc::new(Readers::none()))?;
+    let mut writer = Lpm4Writer::attach(&memory, &Arc::new(Readers::unknown()))?;
     for (address, length, hop) in workload.routes() {
         let prefix = Prefix::new(Ipv4Addr::from_bits(address as u32), length as u8);
         writer.insert(prefix.ok_or("no prefix")?, hop)?;
@@ -66,7 +66,7 @@ pub(super) fn lpm4(workload: &Workload, many: bool) -> Result<()> {
 pub(super) fn lpm6(workload: &Workload, many: bool) -> Result<()> {
     let start = Start::now()?;
     let memory = Spec::lpm6("lookup", workload.count).create()?;
-    let mut writer = Lpm6Writer::attach(&memory, &Arc::new(Readers::none()))?;
+    let mut writer = Lpm6Writer::attach(&memory, &Arc::new(Readers::unknown()))?;
     for (address, length, hop) in workload.routes() {
         let prefix = Prefix::new(Ipv6Addr::from_bits(address), length as u8);
         writer.insert(prefix.ok_or("no prefix")?, hop)?;

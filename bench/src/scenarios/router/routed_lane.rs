@@ -79,7 +79,7 @@ impl Routed {
         let plain = MirrorSettings::new("bench");
         let groups = if count_routes { count + 1024 } else { plain.groups };
         let settings = MirrorSettings { routes4: count + 1024, groups, count_routes, ..plain };
-        let readers = Arc::new(Readers::none());
+        let readers = Arc::new(Readers::unknown());
         let follower = Follower::open(settings, &[(link, PortId(0))], &readers)?;
         let found = follower.statistics().occupancy.routes;
         if found < installed {
@@ -267,7 +267,7 @@ fn router(routed: &Routed, extra: Option<Extra>) -> Result<Router<MirroredRoutes
     let hits = State::attach(&Spec::state::<2>("acl", 512, 1).create()?)?.lane(0);
     let lines = (0..count).map(|rule| format!("{rule} drop udp to 10.0.{rule}.0/24 port 53\n"));
     let record = Spec::record::<RuleSet>("acl").create()?;
-    let readers = Arc::new(Readers::none());
+    let readers = Arc::new(Readers::unknown());
     RecordWriter::attach(&record, &readers)?.set(&text::rule_set(&lines.collect::<String>())?)?;
     Ok(router.with_access_list(AccessList::new(RecordReader::attach(&record)?, hits)))
 }

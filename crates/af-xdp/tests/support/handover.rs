@@ -92,7 +92,8 @@ impl Handover {
     }
 
     pub fn memory(&self) -> SharedMemory {
-        SharedMemory::attach_writable(own(self.descriptors[0].as_fd())).expect("memory")
+        // SAFETY: the pool of the predecessor was dropped, or belongs to another process.
+        unsafe { SharedMemory::attach_abandoned(own(self.descriptors[0].as_fd())) }.expect("memory")
     }
 
     pub fn device(&self, settings: Settings) -> Result<Device, Error> {

@@ -1,3 +1,5 @@
+use std::os::fd::AsFd;
+
 use super::*;
 
 fn pool(frames: usize) -> Pool {
@@ -79,6 +81,19 @@ fn odd_sizes_are_refused_with_the_reason() {
         let memory = SharedMemory::create("pool-test", 4096).unwrap();
         assert_eq!(Pool::new(memory, size, headroom).unwrap_err(), expected);
     }
+}
+
+#[test]
+fn two_pools_cannot_have_the_same_memory() {
+    let share = |of: &SharedMemory| of.as_fd().try_clone_to_owned().unwrap();
+    let memory = SharedMemory::create("pool-test", 4096).unwrap();
+    let (file, second) = (share(&memory), SharedMemory::attach_writable(share(&memory)).unwrap());
+    assert_eq!(Pool::new(memory, 2048, 192).unwrap_err(), PoolError::Shared);
+    let pool = Pool::new(second, 2048, 192).unwrap();
+    assert!(SharedMemory::attach_writable(file.try_clone().unwrap()).is_err());
+    assert!(SharedMemory::attach_read_only(file.try_clone().unwrap()).is_err());
+    drop(pool);
+    assert!(Pool::new(SharedMemory::attach_writable(file).unwrap(), 2048, 192).is_ok());
 }
 
 #[test]

@@ -57,11 +57,13 @@
 //! ```
 //! use std::sync::Arc;
 //!
+//! use fastlane::counters::Counters;
 //! use fastlane::table::{HashWriter, Readers, Spec, State};
 //!
 //! // In one process, as in a test; a slow path gets its writers from `SlowPath`.
 //! let memory = Spec::hash::<[u8; 4], u64>("users", 1024).create()?;
-//! let mut users = HashWriter::<[u8; 4], u64>::attach(&memory, &Arc::new(Readers::none()))?;
+//! let readers = Arc::new(Readers::lanes(&Counters::create(1, 0)?));
+//! let mut users = HashWriter::<[u8; 4], u64>::attach(&memory, &readers)?;
 //! let entry = users.insert(&[10, 0, 0, 1], &5)?;
 //! assert_eq!(users.insert(&[10, 0, 0, 1], &6)?, entry); // an update keeps the entry id
 //!
@@ -72,7 +74,7 @@
 //! lane.at(entry).add(0, 1);
 //! lane.at(entry).add(1, 60);
 //! assert_eq!(usage.read(entry), [1, 60]);
-//! # Ok::<(), fastlane::table::TableError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! `insert` fails if the table is full, or after one second in which a lane has not finished a turn

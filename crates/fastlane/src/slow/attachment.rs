@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fastlane_table::{AnyState, Pending, Readers, Reset, SharedMemory, Spec, TableError, entries};
+use fastlane_table::{
+    AnyState, Pending, Readers, Reset, SharedMemory, Spec, Stall, TableError, entries,
+};
 
 use super::granted_rings::GrantedRings;
 use super::write_lock;
@@ -44,6 +46,7 @@ impl Attachment {
         let liveness =
             Liveness { client: Arc::clone(&client), last: Mutex::new(Some(Instant::now())) };
         let readers = Readers::lanes_while(&client.counters, move || liveness.runs());
+        let readers = readers.on_stall(log_stall);
         let (leases, rings, readers) = (Mutex::default(), Mutex::default(), Arc::new(readers));
         Self { leases, rings, readers, client }
     }
@@ -141,6 +144,17 @@ impl Attachment {
 
     fn leases(&self) -> MutexGuard<'_, BTreeMap<String, Lease>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn log_stall(stall: Stall) {
+    match stall {
+        Stall::Began(lane) => tracing::warn!(
+            "lane {lane} has passed no turn for 1 s, so memory of removed entries is not free; \
+             writes that need it fail at once until the lane goes on; see why its application \
+             does not return, or restart it"
+        ),
+        Stall::Ended(lane) => tracing::info!("lane {lane} passes turns again"),
     }
 }
 

@@ -66,11 +66,15 @@ impl IdAllocator {
 
 #[cfg(test)]
 mod tests {
+    use fastlane_table::counters::{Counters, LaneCounter};
+
     use super::*;
 
     #[test]
     fn a_number_comes_again_after_it_was_sealed() {
-        let (mut numbers, readers) = (IdAllocator::new(3, 5), Readers::none());
+        let counters = Counters::create(1, 0).unwrap();
+        counters.lane(0).publish(LaneCounter::Asleep, 1);
+        let (mut numbers, readers) = (IdAllocator::new(3, 5), Readers::lanes(&counters));
         assert_eq!((numbers.take(&readers), numbers.take(&readers)), (Some(3), Some(4)));
         assert_eq!(numbers.take(&readers), None);
         numbers.give(3);

@@ -2,7 +2,7 @@
 
 use fastlane_mirror::fuzz;
 use fastlane_table::Guard;
-use fastlane_testing::corpus;
+use fastlane_testing::{corpus, sleeping_lane};
 use proptest::prelude::*;
 
 fn seeds() -> Vec<Vec<u8>> {
@@ -28,7 +28,7 @@ fn the_seeds_make_routes() {
     };
     let data: Vec<u8> = seeds().into_iter().filter(is_change).flat_map(data).collect();
     // SAFETY: as below.
-    assert!(fuzz::tables(&data, &unsafe { Guard::new() }) > 10);
+    assert!(fuzz::tables(&data, &unsafe { Guard::new() }, &sleeping_lane()) > 10);
 }
 
 fn cases() -> u32 {
@@ -56,6 +56,6 @@ proptest! {
             data.resize(data.len().next_multiple_of(256), 0);
         }
         // SAFETY: the writer is in this thread and does not write while a lookup lasts.
-        fuzz::tables(&data, &unsafe { Guard::new() });
+        fuzz::tables(&data, &unsafe { Guard::new() }, &sleeping_lane());
     }
 }

@@ -74,7 +74,8 @@ impl Rig {
 
     /// Opens a follower in the current namespace.
     pub(crate) fn open(settings: MirrorSettings) -> Self {
-        let readers = Arc::new(Readers::none());
+        // SAFETY: as of the guard below.
+        let readers = Arc::new(unsafe { Readers::none() });
         let follower = Follower::open(settings, &ports(), &readers).unwrap();
         let mirror = Mirror::attach(follower.memories()).unwrap();
         // SAFETY: the writer is in this thread and does not write while a lookup lasts.

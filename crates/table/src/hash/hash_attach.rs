@@ -17,7 +17,8 @@ impl<K: Key, V: Value> HashWriter<K, V> {
     /// memory becomes free once the lanes in `readers` have finished a turn.
     ///
     /// # Errors
-    /// Returns an error if the memory holds no table of these types, or is mapped read-only.
+    /// Returns an error if the memory holds no table of these types, is mapped read-only, or has a
+    /// writer already.
     pub fn attach(memory: &Arc<SharedMemory>, readers: &Arc<Readers>) -> Result<Self, TableError> {
         let expected = Spec::hash::<K, V>("", 1);
         Self::new(Header::expect_writable(memory, 0, &expected)?, readers)
@@ -26,7 +27,7 @@ impl<K: Key, V: Value> HashWriter<K, V> {
     /// Attaches as the writer of the table with this header, which may lie inside another table.
     pub(crate) fn new(header: Header, readers: &Arc<Readers>) -> Result<Self, TableError> {
         let reader = HashReader::new(header)?;
-        let slots = SlotWriter::new(reader.slots.clone());
+        let slots = reader.header.writing(SlotWriter::new(reader.slots.clone()))?;
         let Repaired { free, len, changed } = repair(&reader, &slots);
         let (readers, states) = (Arc::clone(readers), Vec::new());
         Ok(Self { reader, slots, readers, states, free, len, repaired: changed })

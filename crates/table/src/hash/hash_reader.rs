@@ -40,7 +40,9 @@ impl<V> Copy for HashEntry<'_, V> {}
 /// use fastlane_table::{Guard, HashReader, HashWriter, Readers, Spec};
 ///
 /// let memory = Spec::hash::<u32, u64>("flows", 1024).create()?;
-/// let mut writer = HashWriter::<u32, u64>::attach(&memory, &Arc::new(Readers::none()))?;
+/// // SAFETY: no lane reads in this example.
+/// let readers = Arc::new(unsafe { Readers::none() });
+/// let mut writer = HashWriter::<u32, u64>::attach(&memory, &readers)?;
 /// for key in 0..100 {
 ///     writer.insert(&key, &(u64::from(key) * 10))?;
 /// }

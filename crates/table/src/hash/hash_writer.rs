@@ -17,7 +17,9 @@ use crate::{EntryId, Guard, Key, Readers, Reset, TableError, Value};
 /// use fastlane_table::{HashWriter, Readers, Spec};
 ///
 /// let memory = Spec::hash::<[u8; 4], u64>("blocked", 1024).create()?;
-/// let mut writer = HashWriter::<[u8; 4], u64>::attach(&memory, &Arc::new(Readers::none()))?;
+/// // SAFETY: no lane reads in this example.
+/// let readers = Arc::new(unsafe { Readers::none() });
+/// let mut writer = HashWriter::<[u8; 4], u64>::attach(&memory, &readers)?;
 /// let entry = writer.insert(&[192, 0, 2, 1], &1)?;
 /// assert_eq!(writer.insert(&[192, 0, 2, 1], &2)?, entry); // an update keeps the entry id
 /// assert_eq!(writer.get(&[192, 0, 2, 1]).map(|found| *found.value), Some(2));

@@ -26,13 +26,13 @@ impl<A: Address> LpmWriter<A> {
     /// because a writer was killed. No lookup fails meanwhile that did not fail before.
     ///
     /// # Errors
-    /// Returns an error if the memory holds no such table, or is mapped read-only.
+    /// Returns an error if the memory holds no such table, is mapped read-only, or has a writer
+    /// already.
     pub fn attach(memory: &Arc<SharedMemory>, readers: &Arc<Readers>) -> Result<Self, TableError> {
         let header = Header::expect_writable(memory, 0, &expected::<A>())?;
         let (fresh, base, groups) = (header.fresh, header.layout.rib, header.spec.groups);
         let rib = Header::expect_writable(memory, base, &header.spec.rib())?;
-        // No lane reads the route table.
-        let hash = HashWriter::new(rib, &Arc::new(Readers::none()))?;
+        let hash = HashWriter::new(rib, &Arc::new(Readers::of_no_lane()))?;
         let mut routes = Routes { hash, lengths: [0; 129] };
         routes.count();
         let free = FreeList::attach("group", &vec![false; groups], fresh);

@@ -23,7 +23,9 @@ const BATCH: usize = 32;
 /// use fastlane_table::{Guard, Lpm4Reader, Lpm4Writer, Prefix, Readers, Spec};
 ///
 /// let memory = Spec::lpm4("routes", 100).create()?;
-/// let mut writer = Lpm4Writer::attach(&memory, &Arc::new(Readers::none()))?;
+/// // SAFETY: no lane reads in this example.
+/// let readers = Arc::new(unsafe { Readers::none() });
+/// let mut writer = Lpm4Writer::attach(&memory, &readers)?;
 /// writer.insert(Prefix::new([10, 0, 0, 0].into(), 8).expect("8 bits"), 1)?;
 /// writer.insert(Prefix::new([10, 1, 0, 0].into(), 16).expect("16 bits"), 2)?;
 ///

@@ -15,7 +15,9 @@ use crate::hash::HashWriter;
 /// use fastlane_table::{Lpm4Writer, Prefix, Readers, Spec};
 ///
 /// let memory = Spec::lpm4("routes", 100).create()?;
-/// let mut writer = Lpm4Writer::attach(&memory, &Arc::new(Readers::none()))?;
+/// // SAFETY: no lane reads in this example.
+/// let readers = Arc::new(unsafe { Readers::none() });
+/// let mut writer = Lpm4Writer::attach(&memory, &readers)?;
 /// let prefix = Prefix::new([10, 1, 0, 0].into(), 16).expect("16 bits");
 /// writer.insert(prefix, 2)?;
 /// assert_eq!(writer.lookup([10, 1, 2, 3].into()), Some(2));

@@ -1,7 +1,7 @@
 //! Tables and sessions that a node is opened on.
 
 use fastlane::slow::{SlowError, SlowPath};
-use fastlane::table::{RecordWriter, Spec, TableError};
+use fastlane::table::TableError;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::statistics::Statistics;
@@ -90,9 +90,7 @@ impl NodeTables {
             memory.array(table::SESSION_PARTS)?,
             memory.array(table::ANSWERS)?,
         );
-        let record = memory.memory(table::NODE, |_| Spec::record::<NodeRecord>(table::NODE))?;
-        let record = RecordWriter::attach(&record, memory.readers())?;
-        let record: Cell<NodeRecord> = Box::new(Box::new(record));
+        let record: Cell<NodeRecord> = memory.record(table::NODE)?;
         let context = context(settings)?;
         let fingerprint = context.fingerprint();
         let published = published(Tables::private(memory)?, context, &record);

@@ -1,0 +1,18 @@
+//! Readers of tables in tests whose lanes do not count their turns.
+
+use std::sync::Arc;
+
+use fastlane_table::Readers;
+use fastlane_table::counters::{Counters, LaneCounter};
+
+/// Returns the readers of an application with one lane, which sleeps: a writer reuses memory at
+/// once. For tests that write a table only while no lane is in a turn.
+///
+/// # Panics
+/// Panics if there is no memory for the counters.
+#[must_use]
+pub fn sleeping_lane() -> Arc<Readers> {
+    let counters = Counters::create(1, 0).expect("memory for counters");
+    counters.lane(0).publish(LaneCounter::Asleep, 1);
+    Arc::new(Readers::lanes(&counters))
+}
