@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fastlane_table::counters::Counters;
@@ -19,8 +19,8 @@ use crate::reshard::Resharder;
 use crate::rule_reload::RuleReloader;
 use crate::session::{
     Changes, ClientIdentity, HandoverRequest, Kind, LIMIT, Leases, MessageRingList, NewRules,
-    Reload, Reply, Reservation, Service, Session, SessionError, ShardList, Shards, TableList,
-    Write, read_request, serve,
+    Reload, ReplacedRules, Reply, Reservation, Response, Service, Session, SessionError, ShardList,
+    Shards, TableList, Write, read_request, serve,
 };
 use crate::tables::{Tables, read_only};
 
@@ -85,15 +85,20 @@ struct AppService {
     description: Vec<u8>,
     counters: Arc<OwnedFd>,
     resources: SessionResources,
+    /// Rules and shards. Their changes wait for the kernel and for lanes, so workers make them.
+    rules: Arc<Mutex<Option<RuleReloader>>>,
+    resharder: Arc<Mutex<Option<Resharder>>>,
     leases: Leases,
     /// The client that captures.
     capturing: Option<Arc<ClientIdentity>>,
 }
 
 impl AppService {
-    fn new(description: Vec<u8>, counters: OwnedFd, resources: SessionResources) -> Self {
-        let (leases, capturing) = (Leases::default(), None);
-        Self { description, counters: Arc::new(counters), resources, leases, capturing }
+    fn new(description: Vec<u8>, counters: OwnedFd, mut resources: SessionResources) -> Self {
+        let (leases, capturing, counters) = (Leases::default(), None, Arc::new(counters));
+        let rules = Arc::new(Mutex::new(resources.rules.take()));
+        let resharder = Arc::new(Mutex::new(resources.resharder.take()));
+        Self { description, counters, resources, rules, resharder, leases, capturing }
     }
 
     fn capture(&mut self, client: &Arc<ClientIdentity>, body: &[u8]) -> Result<Reply, String> {
@@ -130,21 +135,35 @@ impl AppService {
         Ok(Reply { descriptors, ..reply(Kind::Messages, &MessageRingList { lanes })? })
     }
 
-    fn rules(&mut self) -> Result<&mut RuleReloader, String> {
-        let rules = self.resources.rules.as_mut();
-        rules.ok_or_else(|| "the application's steering rules cannot be replaced".to_owned())
+    /// Returns the work of a change of steering rules.
+    fn change_rules<F>(&self, kind: Kind, change: F) -> Response
+    where
+        F: FnOnce(&mut RuleReloader) -> Result<Vec<ReplacedRules>, String> + Send + 'static,
+    {
+        let rules = Arc::clone(&self.rules);
+        Response::Work(Box::new(move || {
+            let mut rules = rules.lock().unwrap_or_else(PoisonError::into_inner);
+            let rules = rules.as_mut();
+            let rules = rules.ok_or("the application's steering rules cannot be replaced")?;
+            reply(kind, &Changes { ports: change(rules)? })
+        }))
     }
 
-    /// Moves a shard if `moved` names one, and returns the lanes of all shards.
-    fn shards(&mut self, moved: Option<(u8, usize)>) -> Result<ShardList, String> {
-        let Some(resharder) = &mut self.resources.resharder else {
-            return Err("no port passes packets between lanes; set its `lane-by`".to_owned());
-        };
-        if let Some((shard, lane)) = moved {
-            resharder.move_shard(shard, lane)?;
-        }
-        let (lanes, packets) = resharder.shares().iter().map(|it| (it.lane, it.packets)).unzip();
-        Ok(ShardList { lanes, packets })
+    /// Returns the work that moves a shard if `moved` names one, and lists the lanes of all shards.
+    fn shards(&self, moved: Option<(u8, usize)>) -> Response {
+        let resharder = Arc::clone(&self.resharder);
+        Response::Work(Box::new(move || {
+            let mut resharder = resharder.lock().unwrap_or_else(PoisonError::into_inner);
+            let resharder = resharder.as_mut();
+            let resharder =
+                resharder.ok_or("no port passes packets between lanes; set its `lane-by`")?;
+            if let Some((shard, lane)) = moved {
+                resharder.move_shard(shard, lane)?;
+            }
+            let shares = resharder.shares();
+            let (lanes, packets) = shares.iter().map(|it| (it.lane, it.packets)).unzip();
+            reply(Kind::Shards, &ShardList { lanes, packets })
+        }))
     }
 
     fn handover(&mut self, client: &Arc<ClientIdentity>, from: usize) -> Result<Reply, String> {
@@ -176,32 +195,33 @@ impl Service for AppService {
         client: &Arc<ClientIdentity>,
         kind: Kind,
         body: &[u8],
-    ) -> Result<Reply, String> {
-        match kind {
+    ) -> Result<Response, String> {
+        let reply = match kind {
             Kind::Capture => self.capture(client, body),
             Kind::Tables => self.tables(),
             Kind::Write => self.write(client, body),
             Kind::Rules => {
                 let NewRules { port, rules } = read_request(body)?;
-                let ports = vec![self.rules()?.replace(&port, rules)?];
-                reply(kind, &Changes { ports })
+                let replace =
+                    move |reloader: &mut RuleReloader| Ok(vec![reloader.replace(&port, rules)?]);
+                return Ok(self.change_rules(kind, replace));
             }
             Kind::Reload => {
                 let Reload { file } = read_request(body)?;
-                let ports = self.rules()?.reload(file)?;
-                reply(kind, &Changes { ports })
+                return Ok(self.change_rules(kind, |reloader| reloader.reload(file)));
             }
             Kind::Messages => self.messages(client),
             Kind::Shards => {
                 let Shards { moved } = read_request(body)?;
-                reply(kind, &self.shards(moved)?)
+                return Ok(self.shards(moved));
             }
             Kind::Handover => {
                 let HandoverRequest { from, .. } = read_request(body)?;
                 self.handover(client, from)
             }
             Kind::Application | Kind::Refusal => Err("a message that is no request".to_owned()),
-        }
+        };
+        reply.map(Response::Reply)
     }
 
     fn disconnected(&mut self, client: &ClientIdentity) {

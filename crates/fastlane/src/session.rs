@@ -65,7 +65,7 @@ mod transfer;
 pub use client::{Client, connect};
 pub(crate) use client::{connect_to_holder, converse};
 pub(crate) use leases::Leases;
-pub(crate) use peer::{ClientIdentity, Reply, Service};
+pub(crate) use peer::{ClientIdentity, Reply, Response, Service};
 pub(crate) use protocol::{Kind, LIMIT};
 pub(crate) use requests::{
     Changes, HandoverRequest, MessageRingList, NewRules, Reload, Shards, TableList, Write,

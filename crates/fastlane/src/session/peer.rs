@@ -23,7 +23,8 @@ pub(crate) trait Service {
     /// Returns the first message to a client.
     fn greeting(&mut self) -> Reply;
 
-    /// Handles a request.
+    /// Handles a request. It runs in the session's thread, which serves all clients, so what waits
+    /// for lanes or for the kernel is returned as [`Response::Work`].
     ///
     /// # Errors
     /// The reason of the refusal, which the client receives.
@@ -32,7 +33,7 @@ pub(crate) trait Service {
         client: &Arc<ClientIdentity>,
         kind: Kind,
         body: &[u8],
-    ) -> Result<Reply, String>;
+    ) -> Result<Response, String>;
 
     /// Releases everything that a client held. Called once when it disconnects.
     fn disconnected(&mut self, client: &ClientIdentity);
@@ -40,6 +41,17 @@ pub(crate) trait Service {
     /// Performs periodic work. Returns the time of the next call, if one is needed.
     fn sweep(&mut self, now: Instant) -> Option<Instant>;
 }
+
+/// Response to a request.
+pub(crate) enum Response {
+    /// The reply.
+    Reply(Reply),
+    /// Work that waits, and then returns the reply.
+    Work(Work),
+}
+
+/// Work of a request that runs in a thread of its own.
+pub(crate) type Work = Box<dyn FnOnce() -> Result<Reply, String> + Send>;
 
 /// Reply to a request, with descriptors.
 #[derive(Debug)]
@@ -102,6 +114,8 @@ pub(super) struct Peer {
     sent: usize,
     /// Sent with the first byte of the reply.
     descriptors: Vec<Arc<OwnedFd>>,
+    /// Work of the current request that was not started yet.
+    work: Option<Work>,
     /// Time by which the current exchange must end; `None` between requests.
     deadline: Option<Instant>,
 }
@@ -116,6 +130,8 @@ enum Stage {
     Request,
     /// The body of a request of this kind and length.
     Body(Kind, usize),
+    /// Nothing: work is done for the client's request.
+    Working,
     /// Nothing: any byte, like the end of the stream, ends the capture.
     Captures,
     /// Nothing: the connection ends once the refusal is sent.
@@ -135,6 +151,7 @@ impl Peer {
             reply: vec![],
             sent: 0,
             descriptors: vec![],
+            work: None,
             deadline: Some(now + TIMEOUT),
         };
         let ours = rustix::process::geteuid();
@@ -160,7 +177,27 @@ impl Peer {
     }
 
     pub(super) fn interest(&self) -> PollFlags {
-        if self.sent < self.reply.len() { PollFlags::OUT } else { PollFlags::IN }
+        match self.stage {
+            _ if self.sent < self.reply.len() => PollFlags::OUT,
+            Stage::Working => PollFlags::RDHUP,
+            _ => PollFlags::IN,
+        }
+    }
+
+    /// Returns the work of the client's request, once.
+    pub(super) fn take_work(&mut self) -> Option<(Arc<ClientIdentity>, Work)> {
+        Some((Arc::clone(&self.client), self.work.take()?))
+    }
+
+    /// Returns true if this is the connection of `client`.
+    pub(super) fn is_of(&self, client: &Arc<ClientIdentity>) -> bool {
+        Arc::ptr_eq(&self.client, client)
+    }
+
+    /// Ends the work for the client's request with a reply, or the reason of a refusal.
+    pub(super) fn finish_work(&mut self, result: Result<Reply, String>) {
+        let refusal = |reason: String| Reply::new(Kind::Refusal, reason.into_bytes());
+        self.send_reply(result.unwrap_or_else(refusal), Stage::Request);
     }
 
     /// Continues the exchange as far as the stream allows. Returns false if the connection ends.
@@ -190,6 +227,11 @@ impl Peer {
             }
             match self.stage {
                 Stage::Refused => return Ok(()),
+                Stage::Working if self.client.has_disconnected() => return Ok(()),
+                Stage::Working => {
+                    self.deadline = None;
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
                 Stage::Captures => {
                     self.deadline = None;
                     let _ = (&self.client.stream).read(&mut [0])?;
@@ -248,14 +290,14 @@ impl Peer {
                 None => self.end("no request"), // unreachable: a whole header was received
             },
             Stage::Body(kind, _) => match service.reply(&self.client, kind, &received) {
-                Ok(reply) if kind == Kind::Capture => self.send_reply(reply, Stage::Captures),
-                Ok(reply) => self.send_reply(reply, Stage::Request),
-                Err(reason) => {
-                    let refusal = Reply::new(Kind::Refusal, reason.into_bytes());
-                    self.send_reply(refusal, Stage::Request);
+                Ok(Response::Reply(reply)) if kind == Kind::Capture => {
+                    self.send_reply(reply, Stage::Captures);
                 }
+                Ok(Response::Reply(reply)) => self.send_reply(reply, Stage::Request),
+                Ok(Response::Work(work)) => (self.work, self.stage) = (Some(work), Stage::Working),
+                Err(reason) => self.finish_work(Err(reason)),
             },
-            Stage::Captures | Stage::Refused => {}
+            Stage::Working | Stage::Captures | Stage::Refused => {}
         }
     }
 

@@ -2,16 +2,19 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fastlane_table::Doorbell;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::SessionError;
 use super::listener::Listener;
-use super::peer::{Peer, Service, TIMEOUT};
+use super::peer::{ClientIdentity, Peer, Reply, Service, TIMEOUT, Work};
+
+/// Pause after an error of poll(2), such as ENOMEM.
+const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
 /// Session of this application. Dropping it ends all connections and removes the socket.
 #[derive(Debug)]
@@ -52,7 +55,9 @@ pub(crate) fn serve(
     service: impl Service + Send + 'static,
 ) -> io::Result<Session> {
     let wake = Arc::new(Doorbell::create()?);
-    let server = Server { wake: Arc::clone(&wake), listener, service, peers: vec![], due: None };
+    let workers = Workers::new()?;
+    let (peers, due, wake_server) = (vec![], None, Arc::clone(&wake));
+    let server = Server { wake: wake_server, listener, service, peers, workers, due };
     let thread = std::thread::Builder::new().name("session".to_owned());
     let thread = thread.spawn(|| server.run())?;
     Ok(Session { wake, thread: Some(thread) })
@@ -67,21 +72,101 @@ impl Drop for Session {
     }
 }
 
+/// Threads that do the work of requests, each for one request.
+struct Workers {
+    threads: Vec<JoinHandle<()>>,
+    sender: mpsc::Sender<(Arc<ClientIdentity>, Result<Reply, String>)>,
+    results: mpsc::Receiver<(Arc<ClientIdentity>, Result<Reply, String>)>,
+    /// Rung after each result.
+    bell: Arc<Doorbell>,
+}
+
+impl Workers {
+    fn new() -> io::Result<Self> {
+        let (sender, results) = mpsc::channel();
+        Ok(Self { threads: vec![], sender, results, bell: Arc::new(Doorbell::create()?) })
+    }
+
+    /// Starts the work of a client's request.
+    fn start(&mut self, client: Arc<ClientIdentity>, work: Work) {
+        self.threads.retain(|thread| !thread.is_finished());
+        let (sender, bell, theirs) =
+            (self.sender.clone(), Arc::clone(&self.bell), Arc::clone(&client));
+        let thread = std::thread::Builder::new().name("session-work".to_owned());
+        let thread = thread.spawn(move || {
+            // The receiver is gone once the session has ended.
+            let _ = sender.send((theirs, work()));
+            bell.ring();
+        });
+        match thread {
+            Ok(thread) => self.threads.push(thread),
+            Err(error) => {
+                let reason = format!("the application cannot start a thread: {error}");
+                let _ = self.sender.send((client, Err(reason)));
+                self.bell.ring();
+            }
+        }
+    }
+
+    /// Passes the results to their clients. Those of clients that have gone are dropped.
+    fn deliver(&self, peers: &mut [Peer]) {
+        self.bell.drain();
+        for (client, result) in self.results.try_iter() {
+            if let Some(peer) = peers.iter_mut().find(|peer| peer.is_of(&client)) {
+                peer.finish_work(result);
+            }
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
 struct Server<S> {
     wake: Arc<Doorbell>,
     listener: Listener,
     service: S,
     peers: Vec<Peer>,
+    workers: Workers,
     /// Time of the next sweep of the service.
     due: Option<Instant>,
 }
 
 impl<S: Service> Server<S> {
     fn run(mut self) {
-        while let Ok([false, arrived]) = self.wait() {
-            let Self { peers, service, .. } = &mut self;
+        let mut is_reported = false;
+        loop {
+            let arrived = match self.wait() {
+                Ok([true, _]) => return,
+                Ok([false, arrived]) => arrived,
+                Err(error) => {
+                    if !std::mem::replace(&mut is_reported, true) {
+                        tracing::error!(
+                            "the session cannot wait for its clients ({error}); it tries again \
+                             every {} ms; free memory or descriptors of this process",
+                            ERROR_PAUSE.as_millis()
+                        );
+                    }
+                    std::thread::sleep(ERROR_PAUSE);
+                    continue;
+                }
+            };
+            is_reported = false;
+            let Self { peers, service, workers, .. } = &mut self;
+            workers.deliver(peers);
             // A request may take long, so each client's deadline is checked against a fresh time.
-            peers.retain_mut(|peer| peer.advance(service, Instant::now()));
+            peers.retain_mut(|peer| {
+                let stays = peer.advance(service, Instant::now());
+                if let Some((client, work)) = peer.take_work() {
+                    workers.start(client, work);
+                }
+                stays
+            });
             self.due = self.service.sweep(Instant::now());
             if arrived {
                 self.accept(Instant::now());
@@ -94,6 +179,7 @@ impl<S: Service> Server<S> {
         let mut events = vec![
             PollFd::new(&*self.wake, PollFlags::IN),
             PollFd::new(&self.listener.socket, PollFlags::IN),
+            PollFd::new(&*self.workers.bell, PollFlags::IN),
         ];
         events.extend(self.peers.iter().map(|peer| PollFd::new(peer.stream(), peer.interest())));
         let deadlines = self.peers.iter().filter_map(Peer::deadline).chain(self.due);

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use super::SlowError;
 use crate::handover::{self, Handover, Manifest};
 use crate::session::{
-    self, Client, ClientIdentity, HandoverRequest, Kind, Reply, Service, Session, read_request,
+    self, Client, ClientIdentity, HandoverRequest, Kind, Reply, Response, Service, Session,
+    read_request,
 };
 
 /// Interval of the checks whether the application has ended or a new one has started.
@@ -168,7 +169,7 @@ impl Service for HolderService {
         client: &Arc<ClientIdentity>,
         kind: Kind,
         body: &[u8],
-    ) -> Result<Reply, String> {
+    ) -> Result<Response, String> {
         if kind != Kind::Handover {
             return Err("a holder replies only to handover requests".to_owned());
         }
@@ -191,9 +192,9 @@ impl Service for HolderService {
         if give_up {
             let reply = handover.reply(usize::MAX);
             held.handover = None;
-            return reply;
+            return reply.map(Response::Reply);
         }
-        handover.reply(from)
+        handover.reply(from).map(Response::Reply)
     }
 
     fn disconnected(&mut self, _client: &ClientIdentity) {}
