@@ -14,7 +14,6 @@ pub mod overload;
 pub mod paths;
 pub mod run;
 pub mod sessions;
-pub mod socket;
 
 pub use association_record::{NodeName, Peer};
 pub use node::Node;

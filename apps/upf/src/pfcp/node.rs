@@ -6,7 +6,6 @@
 mod association_client;
 mod association_server;
 mod attach;
-mod bulk_removal;
 mod dispatch;
 mod heartbeat;
 mod identity;
@@ -22,25 +21,25 @@ use fastlane::table::{RecordWriter, TableError};
 use fastlane_pfcp::{Message, MessageType};
 
 use self::association_client::Initiations;
-pub use self::attach::{AttachError, Keep, NodeRecord, NodeTables};
+use self::association_server::Removal;
 use self::attach::{BLOCK, begin};
-use self::bulk_removal::Removal;
 use self::heartbeat::Heartbeats;
-pub use self::identity::Identity;
 use self::session_handlers::RecoverySet;
 use self::statistics::Statistics;
 use super::associations::{Association, Associations};
+use super::end_marker::Markers;
 use super::overload::{Limiter, Overload};
 use super::paths::Paths;
+use super::sessions::Sessions;
 use super::{Outbox, Request, Requests};
 use crate::config::Settings;
-use crate::pfcp::end_marker::Markers;
-use crate::pfcp::sessions::Sessions;
 use crate::session::Session;
-use crate::time::Now;
-use crate::time::{MILLISECOND, SECOND};
+use crate::time::{MILLISECOND, Now, SECOND};
 use crate::transactions::{ResponseCache, SEQUENCES};
 use crate::usage::{ReportContext, Usage, UsageStatistics};
+
+pub use self::attach::{AttachError, Keep, NodeRecord, NodeTables};
+pub use self::identity::Identity;
 
 /// Writer of the node record, owned or shared.
 pub type Cell<V> = Box<dyn DerefMut<Target = RecordWriter<V>> + Send>;

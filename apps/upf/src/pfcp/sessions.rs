@@ -18,20 +18,21 @@ use std::net::{IpAddr, SocketAddr};
 use fastlane::table::EntryId;
 use fastlane_pfcp::{Message, MessageType};
 
-pub use self::teardown::is_in;
 use super::{NodeName, Peer, RequestKey};
 use crate::alloc::{Addresses, Family, SessionIndices};
 use crate::config::Settings;
 use crate::rules::compile::keys;
 use crate::rules::layout::counter_slots::WORDS;
-use crate::rules::layout::key::{TeidLayout, UeKey};
+use crate::rules::layout::{TeidLayout, UeKey};
 use crate::rules::publish::{PublishError, Published};
 use crate::session::{InstanceId, Pdr, Prefix, Session, SessionIndex, Source};
-pub use crate::session::{Network, Refusal};
 use crate::store::record::SessionRecord;
 use crate::store::{AllocatedAddresses, Store, StoreError, subscriber};
 use crate::time::{MILLISECOND, Now, SECOND};
 use crate::usage::{SessionBackend, StateSlots};
+
+pub use self::teardown::is_in;
+pub use crate::session::{Network, Refusal};
 
 /// Quarantine of a session index and of a UE address beyond the time in which a request can be
 /// retransmitted. It is longer than packets stay in flight.

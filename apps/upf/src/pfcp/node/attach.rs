@@ -12,7 +12,7 @@ use crate::pfcp::sessions::Sessions;
 use crate::rules::compile::Context;
 use crate::rules::layout::table;
 use crate::rules::publish::Published;
-use crate::rules::tables::{Private, Tables, TablesError};
+use crate::rules::{Private, Tables, TablesError};
 use crate::session::FlowError;
 use crate::store::{Cells, Store};
 use crate::time::Now;

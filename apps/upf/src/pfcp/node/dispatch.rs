@@ -2,7 +2,7 @@
 
 use fastlane_pfcp::{Cause, HeaderError, Message, MessageType};
 
-use super::bulk_removal::{PendingRequest, Removal, RemovalStep};
+use super::association_server::{PendingRequest, Removal, RemovalStep};
 use super::statistics::Discarded;
 use super::{
     NodeContext, RequestPath, association_client, association_server, heartbeat, node_messages,

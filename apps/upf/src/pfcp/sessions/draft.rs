@@ -7,7 +7,7 @@ use fastlane_pfcp::{Cause, Group, IeType};
 
 use crate::alloc::{Addresses, Family, next_teid};
 use crate::config::{Settings, TeidChoice};
-use crate::rules::layout::key::{TeidLayout, UeKey};
+use crate::rules::layout::{TeidLayout, UeKey};
 use crate::session::sdf_filter::is_reference;
 use crate::session::{
     Buffering, Filter, InstanceId, LocalTunnel, Network, Pdr, PdrId, Refusal, Session,

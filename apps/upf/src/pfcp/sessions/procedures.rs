@@ -12,8 +12,7 @@ use super::session_messages::{
 use super::{Change, GRACE, Sessions};
 use crate::alloc::{Addresses, first_generation};
 use crate::pfcp::Context;
-use crate::rules::layout::key::TeidLayout;
-use crate::rules::layout::key::UeKey;
+use crate::rules::layout::{TeidLayout, UeKey};
 use crate::rules::publish::Published;
 use crate::session::{
     Pdr, Refusal, Reporting, Session, SessionIndex, Urr, UrrId, UsageReport, UsageReportTrigger,
