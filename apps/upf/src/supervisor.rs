@@ -12,7 +12,7 @@ use fastlane::{Error, LaneInfo, LoadedConfig, Program};
 
 use crate::api::backend::Backend;
 use crate::config::{Settings, defaults};
-use crate::pfcp::association_record::AssociationRecord;
+use crate::pfcp::associations::association_record::AssociationRecord;
 use crate::pfcp::node::NodeRecord;
 use crate::pfcp::run::run;
 use crate::rules::Capacities;

@@ -144,7 +144,8 @@ impl Published {
         if tunnels.len() + new > tunnels.capacity() {
             return Err(PublishError::None("entry for a tunnel"));
         }
-        if !self.networks.has_room(&self.tables, &compiled.framed, id) {
+        let framed = &compiled.framed;
+        if !framed.is_empty() && !self.networks.has_room(&self.tables, framed, id) {
             return Err(PublishError::None("entry for a network"));
         }
         Ok(())

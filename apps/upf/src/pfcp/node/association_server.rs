@@ -17,7 +17,7 @@ use fastlane_pfcp::ie::{
 };
 use fastlane_pfcp::{Cause, Fault, Header, Ie, IeType, Message, Writer};
 
-use super::{Node, NodeContext, RequestPath, node_messages, session_handlers};
+use super::{Node, NodeContext, RequestPath, node_messages, session_followers};
 use crate::pfcp::associations::{AssociationError, AssociationResponse, Setup};
 use crate::pfcp::sessions::is_in;
 use crate::pfcp::{NodeName, RequestKey};
@@ -364,7 +364,7 @@ pub(super) fn remove_slice(cx: &mut NodeContext<'_>, removal: &mut Removal) -> b
         let Some(id) = id else { return next >= cx.node.sessions.capacity() };
         let meant = cx.node.sessions.get(id).filter(|session| removal.which.has(session));
         if let Some(session) = meant {
-            session_handlers::remove(cx, session);
+            session_followers::remove(cx, session);
         }
     }
     removal.from >= cx.node.sessions.capacity()

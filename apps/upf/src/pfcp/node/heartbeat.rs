@@ -8,8 +8,7 @@ use fastlane_pfcp::ie::RecoveryTimeStamp;
 use fastlane_pfcp::{Header, Message, MessageType};
 
 use super::association_server::{Removal, RemovalScope, RemovalStep};
-use super::statistics::Discarded;
-use super::{Node, NodeContext, RequestPath, association_server, node_messages};
+use super::{Discarded, Node, NodeContext, RequestPath, association_server, node_messages};
 use crate::pfcp::{Request, Tag};
 use crate::time::{Now, SECOND};
 

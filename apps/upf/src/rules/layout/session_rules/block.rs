@@ -11,11 +11,9 @@
 //! ```
 //! A reader checks the offsets of sections. A damaged block has no rules.
 
-use std::net::IpAddr;
-
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::ForwardingAction;
+use super::{AddressPrefix, OuterPath};
 
 /// Bytes of a block for sections.
 pub(crate) const ROOM: usize = 968;
@@ -319,59 +317,6 @@ pub struct PacketFilter {
     pub spi: u32,
     /// Flow label.
     pub label: u32,
-}
-
-/// An IPv4 or IPv6 prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct AddressPrefix {
-    /// Upper 64 bits; an IPv4 address is in the upper 32 of them.
-    pub high: u64,
-    /// Lower 64 bits.
-    pub low: u64,
-    /// Prefix length in bits.
-    pub length: u8,
-    /// IP version, 4 or 6.
-    pub family: u8,
-    /// Reserved, zero.
-    pub reserved: [u8; 6],
-}
-
-impl AddressPrefix {
-    /// Creates a prefix. Bits beyond the length are cleared.
-    #[must_use]
-    pub fn new(address: IpAddr, length: u8) -> Self {
-        let (bits, family, most) = match address {
-            IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 4, 32),
-            IpAddr::V6(address) => (address.to_bits(), 6, 128),
-        };
-        let length = length.min(most);
-        let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
-        let bits = bits & mask;
-        let (high, low) = ((bits >> 64) as u64, bits as u64);
-        Self { high, low, length, family, reserved: [0; 6] }
-    }
-
-    /// Returns true if the prefix contains an address, which is given in the form of
-    /// [`new`](Self::new), first bit most significant.
-    #[inline]
-    #[must_use]
-    pub fn holds(&self, family: u8, bits: u128) -> bool {
-        let own = u128::from(self.high) << 64 | u128::from(self.low);
-        let shift = 128_u32.wrapping_sub(u32::from(self.length));
-        family == self.family && (own ^ bits).checked_shr(shift).unwrap_or(0) == 0
-    }
-}
-
-/// A compiled FAR with the IPv6 address that it may need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct OuterPath {
-    /// Compiled FAR.
-    pub forwarding: ForwardingAction,
-    /// IPv6 address of the far end. For `forwarding::REDIRECT` without an outer header: offset of
-    /// the [`RedirectEntry`] in the text (first two bytes).
-    pub peer6: [u8; 16],
 }
 
 /// Meter of a QER.
