@@ -11,6 +11,7 @@
 //! ```
 
 pub(crate) mod backend;
+mod bounded;
 pub mod client;
 mod metrics;
 mod query;

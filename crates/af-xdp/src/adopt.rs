@@ -12,7 +12,7 @@ use fastlane_steer::{Program, ProgramHandover, XdpMode};
 use fastlane_table::SharedMemory;
 
 use crate::in_flight::{FrameQuota, FrameSet};
-use crate::mtu::MtuQuery;
+use crate::kernel_state::KernelState;
 use crate::queue::{BoundSocket, OpenQueue};
 use crate::ring_scan::RingScan;
 use crate::socket::{MapError, Socket};
@@ -112,8 +112,10 @@ impl Candidate {
             MapError::Refused(error) => unfit(format!("mapping its rings: {error}")),
         })?;
         let scan = RingScan::new(&socket, &mut rings, none).map_err(unfit)?;
-        let mtu = MtuQuery::new(settings.index).map_err(|error| unfit(error.to_string()))?;
-        Ok(Self { bound: BoundSocket { socket, rings, mtu, port, description }, scan })
+        let zero_copy = description.mode == BoundMode::ZeroCopy;
+        let state = KernelState::new(&socket, settings.index, zero_copy)
+            .map_err(|error| unfit(error.to_string()))?;
+        Ok(Self { bound: BoundSocket { socket, rings, state, port, description }, scan })
     }
 
     /// Gives the queue its frames in flight, and refills its fill ring.

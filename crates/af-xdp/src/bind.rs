@@ -11,7 +11,7 @@ use fastlane_core::{Pool, PortId, Queue};
 use rustix::io::Errno;
 
 use crate::in_flight::FrameQuota;
-use crate::mtu::MtuQuery;
+use crate::kernel_state::KernelState;
 use crate::queue::{BoundSocket, OpenQueue};
 use crate::ring::Rings;
 use crate::socket::{Binding, Socket};
@@ -147,9 +147,9 @@ impl Binder {
             (false, true) => BoundMode::NativeCopy,
             (false, false) => BoundMode::GenericCopy,
         };
-        let mtu = MtuQuery::new(settings.index)
-            .map_err(|source| kernel(&settings.interface, "asking for its MTU", source))?;
         let Bound { socket, rings, umem, is_first, .. } = bound;
+        let state = KernelState::new(&socket, settings.index, mode == BoundMode::ZeroCopy)
+            .map_err(|source| kernel(&settings.interface, "asking for its MTU", source))?;
         let description = QueueDescription {
             interface: settings.index,
             queue,
@@ -162,7 +162,7 @@ impl Binder {
             umem,
             is_first,
         };
-        let bound = BoundSocket { socket, rings, mtu, port, description };
+        let bound = BoundSocket { socket, rings, state, port, description };
         let handle = XskQueue::new(OpenQueue::new(bound, pool, settings, self.quota));
         Ok(OpenedQueue { port, queue, handle, mode, notes })
     }

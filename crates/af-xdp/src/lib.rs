@@ -21,6 +21,7 @@ mod description;
 mod device;
 mod error;
 mod in_flight;
+mod kernel_state;
 mod mtu;
 mod queue;
 mod ring;

@@ -8,14 +8,14 @@ mod lifecycle;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use fastlane_core::{
-    Burst, Packet, PacketOwnership, Partial, Pool, PortId, Queue, Sent, Statistics, now,
+    Burst, LossReader, Packet, PacketOwnership, Partial, Pool, PortId, Queue, Sent, Statistics, now,
 };
 use fastlane_steer::{Program, ProgramError};
 use fastlane_wire::checksum;
 
 use crate::QueueDescription;
 use crate::in_flight::InFlight;
-use crate::mtu::MtuQuery;
+use crate::kernel_state::KernelState;
 use crate::ring::{self, Descriptor, Rings, TxWakeup};
 use crate::socket::Socket;
 
@@ -40,12 +40,15 @@ const MIN_LENGTH: usize = 14;
 pub struct XskQueue {
     /// `None` once the queue is closed.
     open: Option<OpenQueue>,
+    /// Losses that the queue had counted when it was closed.
     losses: Statistics,
+    kernel_losses: LossReader,
 }
 
 impl XskQueue {
     pub(crate) fn new(open: OpenQueue) -> Self {
-        Self { open: Some(open), losses: Statistics::default() }
+        let kernel_losses = open.state.losses().clone();
+        Self { open: Some(open), losses: Statistics::default(), kernel_losses }
     }
 
     /// Returns what a successor needs to take over the queue: its description and its socket.
@@ -92,11 +95,12 @@ impl Queue for XskQueue {
         self.open.as_ref().map(|open| open.socket.as_fd())
     }
 
-    fn statistics(&mut self) -> Statistics {
-        if let Some(open) = &mut self.open {
-            self.losses = open.statistics();
-        }
-        self.losses
+    fn statistics(&self) -> Statistics {
+        self.open.as_ref().map_or(self.losses, OpenQueue::statistics)
+    }
+
+    fn loss_reader(&self) -> Option<LossReader> {
+        Some(self.kernel_losses.clone())
     }
 
     fn close(&mut self, pool: &mut Pool) {
@@ -107,16 +111,17 @@ impl Queue for XskQueue {
         open.drain(pool);
         open.count_abandoned();
         self.losses = open.statistics();
+        self.kernel_losses.end();
         open.close(pool);
     }
 }
 
-/// A bound socket with its rings, its identity and the MTU of its interface.
+/// A bound socket with its rings, its identity and its state in the kernel.
 #[derive(Debug)]
 pub(crate) struct BoundSocket {
     pub(crate) socket: Socket,
     pub(crate) rings: Rings,
-    pub(crate) mtu: MtuQuery,
+    pub(crate) state: KernelState,
     pub(crate) port: PortId,
     pub(crate) description: QueueDescription,
 }
@@ -127,7 +132,7 @@ pub(crate) struct OpenQueue {
     socket: Socket,
     in_flight: InFlight,
     rings: Rings,
-    mtu: MtuQuery,
+    state: KernelState,
     port: PortId,
     description: QueueDescription,
     /// Maximum number of frames in flight for receiving. It is at most the size of the fill and of
@@ -138,7 +143,6 @@ pub(crate) struct OpenQueue {
     /// Maximum number of frames in flight for transmitting: a link that is down must not hold all
     /// frames of the lane.
     transmit_quota: usize,
-    max_length: usize,
     busy_polls: bool,
     need_wakeup: bool,
     zero_copy: bool,
@@ -151,7 +155,6 @@ pub(crate) struct OpenQueue {
     unread: u64,
     /// Descriptors and completions that the kernel should not have written.
     invalid_descriptors: u64,
-    losses: Statistics,
 }
 
 /// Result of preparing one packet for the transmit ring.
@@ -263,7 +266,7 @@ impl OpenQueue {
     #[inline]
     fn lend_packet(&mut self, packet: &mut Packet, pool: &mut Pool) -> TxOutcome {
         let length = packet.len();
-        if length < MIN_LENGTH || length > self.max_length || !packet.complete_checksum() {
+        if length < MIN_LENGTH || length > self.state.max_length() || !packet.complete_checksum() {
             return TxOutcome::Never;
         }
         let (address, frame) = match pool.offset_of(packet) {

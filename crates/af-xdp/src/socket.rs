@@ -203,6 +203,11 @@ impl Socket {
             .is_ok_and(|flags| flags.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
 
+    /// Duplicates the descriptor.
+    pub(crate) fn duplicate(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
     /// Returns the kernel's drop counters.
     pub(crate) fn statistics(&self) -> Option<XdpStatistics> {
         sockopt::xdp_statistics(&self.0).ok()

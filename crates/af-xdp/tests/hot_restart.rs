@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use fastlane_af_xdp::{Mode, OpenedQueue, Settings};
 use fastlane_core::{Burst, Pool, Queue};
-use fastlane_testing::Peer;
 use fastlane_testing::namespace::{Wire, veth};
+use fastlane_testing::{Peer, all_losses};
 use support::handover::Handover;
 use support::{device, echo, fd_passing, in_namespace, open, pool, send_all, settings, wire};
 
@@ -229,7 +229,7 @@ fn kill_one_after_the_other(mode: &'static str, at_once: u32) -> (PeerCounts, u6
                 run(&mut pool, &mut opened, Duration::from_millis(500));
                 assert_nothing_missing(&pool, &opened);
                 let lost = opened.iter_mut().map(|one| {
-                    let losses = one.handle.statistics();
+                    let losses = all_losses(&one.handle);
                     assert_eq!((losses.device_invalid, losses.transmit_error), (0, 0));
                     losses.no_frame + losses.device_full
                 });

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fastlane_af_xdp::{BoundMode, Mode, OpenRequest, Settings, XskQueue, open_lane};
 use fastlane_core::{Burst, Pool, PortId, Queue, Statistics};
-use fastlane_testing::Peer;
 use fastlane_testing::namespace::{ip, veth};
+use fastlane_testing::{Peer, all_losses};
 use support::{
     count_new, device, echo, frame, in_namespace, number, open, pool, send_all, settings, until,
     wire,
@@ -190,12 +190,12 @@ fn what_does_not_fit_is_counted_by_its_reason() {
                 let claimed =
                     until(|| 0, || device.counts().expect("counts").claimed == round * 500);
                 assert!(claimed, "the program has not seen all");
-                let losses = Cell::new(queue.statistics());
+                let losses = Cell::new(all_losses(queue));
                 until(
                     || {
                         let work = echo(queue, &mut burst, &mut pool);
                         received.set(received.get() + count_new(&mut peer) as u64);
-                        losses.set(queue.statistics());
+                        losses.set(all_losses(queue));
                         work
                     },
                     || received.get() + lost(losses.get()) >= round * 500,
@@ -282,9 +282,9 @@ fn a_link_that_is_down_keeps_nobody_awake() {
             queue.transmit(std::slice::from_mut(&mut packet), &mut pool);
             assert!(!queue.flush(&mut pool), "the interface was deleted");
         }
-        assert_eq!(queue.statistics().transmit_error, 0, "as long as it may come back");
+        assert_eq!(all_losses(queue).transmit_error, 0, "as long as it may come back");
         queue.close(&mut pool);
-        assert_eq!(queue.statistics().transmit_error, 3, "what was taken and never left");
+        assert_eq!(all_losses(queue).transmit_error, 3, "what was taken and never left");
         assert_eq!(pool.free(), 256);
     });
 }
@@ -305,7 +305,7 @@ fn what_the_device_does_not_take_is_counted() {
             assert_eq!(queue.transmit(std::slice::from_mut(&mut packet), &mut pool).packets, 1);
         }
         assert!(until(|| 0, || !queue.flush(&mut pool)), "it stays awake for ever");
-        assert_eq!(queue.statistics().transmit_error, 100);
+        assert_eq!(all_losses(queue).transmit_error, 100);
         queue.close(&mut pool);
         assert_eq!(pool.free(), 512);
     });

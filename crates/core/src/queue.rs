@@ -1,9 +1,8 @@
 //! Queues: the interface of a driver.
 
-use std::ops::AddAssign;
 use std::os::fd::BorrowedFd;
 
-use crate::{Burst, Packet, Pool, PortId, RegionId};
+use crate::{Burst, LossReader, Packet, Pool, PortId, RegionId, Statistics};
 
 /// Memory that a queue transmits from without a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,34 +26,6 @@ pub struct Sent {
     pub packets: usize,
     /// Number of bytes in `packets`.
     pub bytes: u64,
-}
-
-/// Losses that a queue or the kernel below it has counted since the queue was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Packets lost at arrival because the pool had no free frame.
-    pub no_frame: u64,
-    /// Packets lost at arrival because they were longer than a frame.
-    pub receive_length: u64,
-    /// Packets lost below the queue because it was full.
-    pub device_full: u64,
-    /// Packets lost below the queue as invalid.
-    pub device_invalid: u64,
-    /// Packets that were handed over and that the device did not send.
-    pub transmit_error: u64,
-    /// Number of times that the device had no frame to receive into. It may have kept the packet.
-    pub device_no_frames: u64,
-}
-
-impl AddAssign for Statistics {
-    fn add_assign(&mut self, other: Self) {
-        self.no_frame += other.no_frame;
-        self.receive_length += other.receive_length;
-        self.device_full += other.device_full;
-        self.device_invalid += other.device_invalid;
-        self.transmit_error += other.transmit_error;
-        self.device_no_frames += other.device_no_frames;
-    }
 }
 
 /// One queue of a port, owned by one lane. Everything that moves frames is a `Queue`: drivers, the
@@ -138,10 +109,17 @@ pub trait Queue: Send {
         false
     }
 
-    /// Returns the losses so far. It may make a system call; a lane calls it about ten times a
-    /// second.
-    fn statistics(&mut self) -> Statistics {
+    /// Returns the losses that the queue itself has counted so far. It reads memory only: a lane
+    /// calls it about ten times a second. Losses that the device or the kernel counts are those of
+    /// [`loss_reader`](Self::loss_reader).
+    fn statistics(&self) -> Statistics {
         Statistics::default()
+    }
+
+    /// Returns the reader of the losses below the queue, for the main thread, or `None` if there
+    /// are none. No loss is counted both there and in [`statistics`](Self::statistics).
+    fn loss_reader(&self) -> Option<LossReader> {
+        None
     }
 
     /// Closes the queue. It receives and sends nothing afterwards, and returns all frames to the

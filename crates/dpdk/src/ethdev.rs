@@ -56,7 +56,8 @@ impl EthPort {
         self.environment.with(|plugin| plugin.link_up(self.number))
     }
 
-    /// Returns the losses of the device since it was opened. May cost a system call; does not lock.
+    /// Returns the losses of the device since it was opened. May take a message to the device and a
+    /// millisecond asleep, as on virtual functions of iavf and idpf. Does not lock.
     pub(crate) fn losses(&self) -> DeviceLosses {
         let now = self.environment.plugin().losses(self.number);
         let since = |now: u64, before: u64| now.saturating_sub(before);

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use fastlane_core::{
-    Burst, Packet, PacketOwnership, Pool, Queue, RegionId, Sent, Statistics, TxMemory,
+    Burst, LossReader, Packet, PacketOwnership, Pool, Queue, RegionId, Sent, Statistics, TxMemory,
 };
 
 use crate::LaneMemory;
@@ -31,8 +31,8 @@ pub struct DpdkQueue {
     /// Frames to be freed.
     returned: Vec<u64>,
     interrupt: Option<Interrupt>,
-    statistics: Statistics,
-    reports_losses: bool,
+    /// Reader of the losses of the device; the first queue of a device has it.
+    losses: Option<LossReader>,
     // Dropped last, in this order: the device must be closed before its memory is freed.
     port: Arc<EthPort>,
     _memory: LaneMemory,
@@ -55,6 +55,21 @@ struct Interrupt {
     counts: bool,
 }
 
+/// Creates the reader of the losses of a device.
+fn loss_reader(port: &Arc<EthPort>) -> LossReader {
+    let port = Arc::clone(port);
+    LossReader::new(move || {
+        let losses = port.losses();
+        Some(Statistics {
+            device_invalid: losses.receive_errors,
+            device_full: losses.missed,
+            transmit_error: losses.transmit_errors,
+            device_no_frames: losses.no_frames,
+            ..Statistics::default()
+        })
+    })
+}
+
 impl DpdkQueue {
     pub(crate) fn new(
         raw: RawQueue,
@@ -71,8 +86,7 @@ impl DpdkQueue {
             next_spare: 0,
             returned: Vec::with_capacity(memory.frames()),
             interrupt: interrupt.map(Interrupt::new),
-            statistics: Statistics::default(),
-            reports_losses,
+            losses: reports_losses.then(|| loss_reader(port)),
             port: Arc::clone(port),
             _memory: memory.clone(),
         }
@@ -202,18 +216,17 @@ impl Queue for DpdkQueue {
         self.interrupt.as_ref().map(|interrupt| interrupt.descriptor.as_fd())
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         let own = self.raw.losses();
-        self.statistics.receive_length = own.length;
-        self.statistics.device_invalid = own.invalid;
-        if self.reports_losses {
-            let losses = self.port.losses();
-            self.statistics.device_invalid += losses.receive_errors;
-            self.statistics.device_full = losses.missed;
-            self.statistics.transmit_error = losses.transmit_errors;
-            self.statistics.device_no_frames = losses.no_frames;
+        Statistics {
+            receive_length: own.length,
+            device_invalid: own.invalid,
+            ..Statistics::default()
         }
-        self.statistics
+    }
+
+    fn loss_reader(&self) -> Option<LossReader> {
+        self.losses.clone()
     }
 
     fn close(&mut self, pool: &mut Pool) {
@@ -222,6 +235,9 @@ impl Queue for DpdkQueue {
         self.free_returned(pool);
         self.interrupt = None;
         self.state = State::Closed;
+        if let Some(losses) = &self.losses {
+            losses.end();
+        }
     }
 }
 

@@ -82,7 +82,7 @@ impl Queue for DatagramQueue {
         Some(self.socket.as_fd())
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         self.statistics
     }
 }

@@ -98,11 +98,12 @@ impl Device {
             program.attach_select(socket.as_fd())?;
         }
         program.attach_claim(name)?;
-        let queues = sockets
-            .into_iter()
-            .map(|(socket, ring)| Some(AfPacketQueue::new(socket, ring)))
-            .collect();
-        Ok(Self { program, queues })
+        let queues = sockets.into_iter().map(|(socket, ring)| {
+            AfPacketQueue::new(socket, ring).map(Some).map_err(|error| {
+                Error::kernel(format!("{name}: duplicating the AF_PACKET socket"), NET_RAW, error)
+            })
+        });
+        Ok(Self { program, queues: queues.collect::<Result<_, _>>()? })
     }
 
     /// Takes a queue out for the port `port`; `None` if it does not exist or was taken before.

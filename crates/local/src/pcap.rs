@@ -240,7 +240,7 @@ impl Queue for Pcap {
         TxMemory::Any
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         let lost = self.writer.as_ref().map_or(0, Writer::lost);
         Statistics { transmit_error: self.statistics.transmit_error + lost, ..self.statistics }
     }

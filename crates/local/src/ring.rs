@@ -142,7 +142,7 @@ impl Queue for RingQueue {
         Some(self.consumer.event())
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         self.statistics
     }
 

@@ -190,7 +190,7 @@ impl Queue for MemifQueue {
         self.interrupt.then(|| self.mailbox.interrupt.as_fd())
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         self.statistics
     }
 

@@ -32,16 +32,21 @@ mod cause;
 #[doc(hidden)]
 pub mod fuzz;
 mod grammar;
+mod group;
+mod header;
 pub mod ie;
 mod ie_type;
-mod message;
+mod octets;
 mod tlv;
+mod writer;
 
 pub use cause::{Cause, Fault};
+pub use group::{Group, Groups, TypedIes};
+pub use header::{Header, HeaderError, Message, MessageType};
 pub use ie::Ie;
 pub use ie_type::IeType;
-pub use message::{Group, Groups, Header, HeaderError, Message, MessageType, TypedIes, Writer};
 pub use tlv::{Ies, RawIe, Truncated};
+pub use writer::Writer;
 
 /// UDP port of PFCP (clause 4.2.2).
 pub const PORT: u16 = 8805;

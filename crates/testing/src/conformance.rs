@@ -17,7 +17,9 @@ mod pressure;
 mod sizes;
 mod tail;
 
-pub use accounting::{every_frame_is_accounted_for, mixed_verdicts_each_go_their_way};
+pub use accounting::{
+    every_frame_is_accounted_for, mixed_verdicts_each_go_their_way, statistics_are_read_from_memory,
+};
 pub use kernel::{
     kernel_gets_each_frame_once, kernel_sends_through_the_port, partial_checksums_are_completed,
 };
@@ -47,6 +49,7 @@ macro_rules! conformance {
             $crate::conformance!(@cases $rig:
                 every_frame_is_accounted_for
                 mixed_verdicts_each_go_their_way
+                statistics_are_read_from_memory
                 no_tail_is_stranded_at_burst_32
                 no_tail_is_stranded_at_burst_256
                 no_tail_is_stranded_from_another_port

@@ -5,6 +5,7 @@
 //! * [`corpus`]: committed corpora of the fuzz targets, replayed and compared.
 //! * [`decorators`]: queues around queues that inject faults or record packets.
 //! * [`lists`]: ports backed by lists of frames.
+//! * [`memory_only`]: runs a function that must make no system call.
 //! * [`namespace`]: network namespaces, veth pairs, raw sockets as peers.
 //! * [`frames_of`]: frames of a capture file.
 //! * [`sleeping_lane`]: readers of tables that are written between turns.
@@ -18,6 +19,8 @@ pub mod corpus;
 pub mod decorators;
 mod frame;
 pub mod lists;
+mod losses;
+mod memory_only;
 pub mod namespace;
 mod readers;
 mod rig;
@@ -25,6 +28,8 @@ mod skip;
 
 pub use capture::frames_of;
 pub use frame::{Addresses, DEVICE_IP, PEER_IP, STRANGER_IP, Tag, UDP_PORT};
+pub use losses::all_losses;
+pub use memory_only::memory_only;
 pub use readers::sleeping_lane;
 pub use rig::{LaneRig, Peer, Rig, Spec};
 pub use skip::skip;

@@ -115,7 +115,7 @@ impl Queue for Lists {
         None
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         Statistics::default()
     }
 

@@ -99,7 +99,7 @@ impl Queue for Loop {
         None
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         Statistics::default()
     }
 

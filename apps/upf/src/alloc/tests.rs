@@ -1,5 +1,3 @@
-mod ue_address;
-
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;

@@ -154,7 +154,7 @@ impl Queue for Source {
         None
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         Statistics::default()
     }
 

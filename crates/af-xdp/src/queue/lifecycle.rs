@@ -23,13 +23,12 @@ impl OpenQueue {
         settings: &Settings,
         quota: FrameQuota,
     ) -> Self {
-        let BoundSocket { socket, rings, mtu, port, description } = bound;
+        let BoundSocket { socket, rings, state, port, description } = bound;
         Self {
             socket,
             in_flight: InFlight::new(pool),
             rings,
-            max_length: mtu.max_frame_length().unwrap_or(usize::MAX),
-            mtu,
+            state,
             port,
             description,
             receive_quota: quota.receive.min(settings.receive_ring as usize),
@@ -43,7 +42,6 @@ impl OpenQueue {
             refused: 0,
             unread: 0,
             invalid_descriptors: 0,
-            losses: Statistics::default(),
         }
     }
 
@@ -54,26 +52,14 @@ impl OpenQueue {
         self.receiving = scan.receiving;
     }
 
-    /// Reads the kernel's counters, and the MTU: both are read here because system calls are too
-    /// slow for the packet path.
-    pub(super) fn statistics(&mut self) -> Statistics {
-        if let Some(max_length) = self.mtu.max_frame_length() {
-            self.max_length = max_length;
+    /// Returns the losses that the kernel has not counted.
+    pub(super) fn statistics(&self) -> Statistics {
+        Statistics {
+            device_full: self.unread,
+            device_invalid: self.invalid_descriptors,
+            transmit_error: self.refused,
+            ..Statistics::default()
         }
-        let Some(kernel) = self.socket.statistics() else { return self.losses };
-        let no_frames = kernel.rx_fill_ring_empty_descs.unwrap_or(0);
-        // In copy mode the kernel loses the frame, and counts it in `rx_dropped` too.
-        let no_frame = if self.zero_copy { 0 } else { no_frames };
-        let invalid = kernel.rx_dropped.saturating_sub(no_frame) + kernel.rx_invalid_descs;
-        self.losses = Statistics {
-            no_frame,
-            receive_length: 0,
-            device_full: kernel.rx_ring_full.unwrap_or(0) + self.unread,
-            device_invalid: invalid + self.invalid_descriptors,
-            transmit_error: kernel.tx_invalid_descs + self.refused,
-            device_no_frames: no_frames,
-        };
-        self.losses
     }
 
     /// Waits up to [`DRAIN_STEPS`] steps for frames in flight to be sent. The kernel may still read

@@ -92,7 +92,7 @@ impl Queue for OwnMemoryQueue {
         None
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         Statistics::default()
     }
 
@@ -128,7 +128,7 @@ impl Queue for PoolQueue {
         None
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         Statistics::default()
     }
 

@@ -2,8 +2,6 @@
 
 use std::os::fd::BorrowedFd;
 
-use fastlane_table::counters::PortCounter;
-
 use super::{KernelPeer, LanePort, LanePorts, QueueSlot};
 use crate::{Filter, Pool, Port, Queue, Statistics, TxMemory};
 
@@ -74,12 +72,7 @@ impl LanePorts {
             self.losses[slot.port] += slot.queue.statistics();
         }
         for (losses, counters) in self.losses.iter().zip(&self.counters) {
-            counters.store(PortCounter::DropNoFrame, losses.no_frame);
-            counters.store(PortCounter::DropReceiveLength, losses.receive_length);
-            counters.store(PortCounter::DropDeviceFull, losses.device_full);
-            counters.store(PortCounter::DropDeviceInvalid, losses.device_invalid);
-            counters.store(PortCounter::DropTransmitError, losses.transmit_error);
-            counters.store(PortCounter::DeviceNoFrames, losses.device_no_frames);
+            losses.store(counters);
         }
     }
 

@@ -7,8 +7,8 @@ use fastlane_table::{Readers, SharedMemory};
 
 use super::*;
 use crate::{
-    Frame, KernelPath, Packet, PacketOwnership, PortId, Queue, RawVerdict, Sent, Statistics,
-    Verdict,
+    Frame, KernelPath, LossReader, Packet, PacketOwnership, PortId, Queue, RawVerdict, Sent,
+    Statistics, Verdict,
 };
 
 /// A queue in plain memory: receives the lengths it was given, keeps what it sends until a flush.
@@ -54,7 +54,7 @@ impl Queue for Wire {
         None
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         Statistics { device_full: 3, ..Statistics::default() }
     }
 
@@ -271,6 +271,60 @@ fn a_stopped_lane_returns_everything() {
     assert_eq!(bench.sent(0), 500);
     assert_eq!(bench.counters.lane(0).load(LaneCounter::Ended), 1);
     assert_eq!(bench.counters.lane(0).load(LaneCounter::PoolFree), 256);
+}
+
+/// A queue whose device takes long to tell its losses.
+struct SlowDevice {
+    losses: LossReader,
+}
+
+impl Queue for SlowDevice {
+    fn receive(&mut self, _: &mut Burst, _: &mut Pool) {}
+
+    fn transmit(&mut self, _: &mut [Packet], _: &mut Pool) -> Sent {
+        Sent::default()
+    }
+
+    fn loss_reader(&self) -> Option<LossReader> {
+        Some(self.losses.clone())
+    }
+}
+
+#[test]
+fn a_lane_runs_while_the_losses_below_it_are_read() {
+    let counters = Counters::create(1, 1).unwrap();
+    let turns = counters.lane(0);
+    // It answers after a thousand turns of the lane, or never if the lane waits for it.
+    let losses = LossReader::new(move || {
+        let (first, end) = (turns.load(LaneCounter::Turn), now() + 20_000_000_000);
+        while turns.load(LaneCounter::Turn) < first + 1000 {
+            if now() > end {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        Some(Statistics { device_full: 7, ..Statistics::default() })
+    });
+    let queue = SlowDevice { losses };
+    let losses = queue.loss_reader().unwrap();
+    let port = Port {
+        queues: vec![Box::new(queue)],
+        kernel: None,
+        filter: None,
+        counters: counters.port(0, 0),
+    };
+    let memory = SharedMemory::create("lane-test", 256 * 2048).unwrap();
+    let pool = Pool::new(memory, 2048, 192).unwrap();
+    let parts = LaneConfig::new(pool, vec![port], counters.lane(0));
+    let parts = LaneConfig { idle: Idle::Busy, ..parts };
+    let stop = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let lane = scope.spawn(move || Lane::new(|_: &mut Packet| Verdict::Drop, parts).run(stop));
+        let read = losses.read();
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(lane.join().unwrap(), 0);
+        assert_eq!(read.device_full, 7, "the lane waited for the device");
+    });
 }
 
 #[test]

@@ -10,7 +10,8 @@
 //! | `flush` | send what was taken, and return frames that have left to the pool |
 //! | `tx_memory`, `alloc_packet` | the memory that the device transmits from without a copy |
 //! | `arm`, `interrupt` | the descriptor on which an idle lane waits |
-//! | `statistics` | losses below the queue, about ten times a second |
+//! | `statistics` | losses that the queue has counted; called ten times a second, reads memory |
+//! | `loss_reader` | losses that the device or the kernel counts; the main thread reads them |
 //! | `close` | return all frames to the pool |
 //!
 //! # Rules

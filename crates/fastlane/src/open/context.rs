@@ -126,6 +126,13 @@ impl<'a> OpenContext<'a> {
                 devices.add_lane_rules(usize::from(port.id.0), &port.rules);
             }
         }
+        for lane in &lanes {
+            for (port, (queues, kernel)) in lane.queues.iter().zip(&lane.kernel).enumerate() {
+                let queues = queues.iter().chain(kernel.iter().map(|path| &path.queue));
+                let readers = queues.filter_map(|queue| queue.loss_reader());
+                readers.for_each(|reader| devices.add_losses(port, reader));
+            }
+        }
         let lanes = lanes.into_iter().enumerate().map(|(lane, opening)| {
             let ports = opening.queues.into_iter().zip(opening.kernel).enumerate();
             let ports = ports.map(|(port, (queues, kernel))| Port {

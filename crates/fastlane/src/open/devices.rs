@@ -1,7 +1,7 @@
 //! State of ports that belongs to no lane: steering programs, rules and links.
 
 use fastlane_af_xdp as af_xdp;
-use fastlane_core::Filter;
+use fastlane_core::{Filter, LossReader, Statistics};
 use fastlane_kernel::af_packet;
 use fastlane_steer::{Counts, Rules};
 use fastlane_table::counters::{Counters, PortCounter};
@@ -17,9 +17,33 @@ pub(crate) struct Devices {
     pub(super) af_packet: Vec<(usize, af_packet::Device)>,
     pub(super) links: Vec<Link>,
     lane_rules: Vec<(usize, LaneRules)>,
+    /// Losses below the queues of each port.
+    losses: Vec<PortLosses>,
+}
+
+/// Losses below the queues of a port.
+struct PortLosses {
+    port: usize,
+    readers: Vec<LossReader>,
+}
+
+impl PortLosses {
+    fn read(&self) -> Statistics {
+        let mut losses = Statistics::default();
+        self.readers.iter().for_each(|reader| losses += reader.read());
+        losses
+    }
 }
 
 impl Devices {
+    /// Adds the reader of the losses below a queue of a port.
+    pub(super) fn add_losses(&mut self, port: usize, reader: LossReader) {
+        match self.losses.iter_mut().find(|losses| losses.port == port) {
+            Some(losses) => losses.readers.push(reader),
+            None => self.losses.push(PortLosses { port, readers: vec![reader] }),
+        }
+    }
+
     /// Adds a port whose rules the lanes match themselves.
     pub(crate) fn add_lane_rules(&mut self, port: usize, rules: &Rules) {
         self.lane_rules.push((port, LaneRules::new(rules)));
@@ -52,7 +76,8 @@ impl Devices {
         Ok(())
     }
 
-    /// Publishes the counters of steering and updates the carriers of kernel peers.
+    /// Publishes the counters of steering and the losses below the queues, and updates the carriers
+    /// of kernel peers. May wait for devices.
     pub(crate) fn publish(&mut self, counters: &Counters) {
         self.links.iter_mut().for_each(Link::update);
         self.lane_rules.iter_mut().for_each(|(_, rules)| rules.sweep());
@@ -61,6 +86,9 @@ impl Devices {
         }
         for (port, device) in &self.af_packet {
             device.counts().iter().for_each(|counts| publish(counters, *port, counts));
+        }
+        for losses in &self.losses {
+            losses.read().store(&counters.shared_port(losses.port));
         }
     }
 }

@@ -1,8 +1,11 @@
 //! Queue of an AF_PACKET socket.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use fastlane_core::{Burst, Packet, Partial, Pool, PortId, Queue, Sent, Statistics, TxMemory};
+use fastlane_core::{
+    Burst, LossReader, Packet, Partial, Pool, PortId, Queue, Sent, Statistics, TxMemory,
+};
 use rustix::io::Errno;
 
 use super::ring::{Received, Ring};
@@ -23,16 +26,18 @@ pub struct AfPacketQueue {
     /// Position of the next slot in the ring.
     next: u32,
     statistics: Statistics,
+    losses: LossReader,
 }
 
 impl AfPacketQueue {
-    pub(super) fn new(socket: Socket, ring: Ring) -> Self {
-        Self {
-            open: Some((ring, socket)),
-            port: PortId(0),
-            next: 0,
-            statistics: Statistics::default(),
-        }
+    /// Creates a queue.
+    ///
+    /// # Errors
+    /// The kernel's answer to the duplication of the socket's descriptor.
+    pub(super) fn new(socket: Socket, ring: Ring) -> io::Result<Self> {
+        let losses = loss_reader(socket.duplicate()?);
+        let statistics = Statistics::default();
+        Ok(Self { open: Some((ring, socket)), port: PortId(0), next: 0, statistics, losses })
     }
 
     pub(super) fn with_port(self, port: PortId) -> Self {
@@ -114,16 +119,17 @@ impl Queue for AfPacketQueue {
         self.open.as_ref().map(|(_, socket)| socket.as_fd())
     }
 
-    fn statistics(&mut self) -> Statistics {
-        if let Some((_, socket)) = &self.open {
-            self.statistics.device_full += socket.take_drops();
-            socket.clear_error();
-        }
+    fn statistics(&self) -> Statistics {
         self.statistics
+    }
+
+    fn loss_reader(&self) -> Option<LossReader> {
+        Some(self.losses.clone())
     }
 
     fn close(&mut self, _: &mut Pool) {
         let Some((mut ring, _socket)) = self.open.take() else { return };
+        self.losses.end();
         // What has arrived and nobody will see is lost.
         while ring.received(self.next).is_some() {
             self.statistics.device_full += 1;
@@ -131,6 +137,17 @@ impl Queue for AfPacketQueue {
             self.next = self.next.wrapping_add(1);
         }
     }
+}
+
+/// Creates the reader of the frames for which the ring had no space. It also clears a pending error
+/// of the socket (the interface went down), so that the error wakes no lane again.
+fn loss_reader(socket: Socket) -> LossReader {
+    let mut device_full = 0;
+    LossReader::new(move || {
+        device_full += socket.take_drops();
+        socket.clear_error();
+        Some(Statistics { device_full, ..Statistics::default() })
+    })
 }
 
 /// Prepares the headers of packets up to the first that cannot be sent; returns their number.

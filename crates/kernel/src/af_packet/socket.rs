@@ -47,6 +47,11 @@ impl Socket {
         Ok(Self { file })
     }
 
+    /// Duplicates the descriptor.
+    pub(super) fn duplicate(&self) -> io::Result<Self> {
+        Ok(Self { file: self.file.try_clone()? })
+    }
+
     /// Sets the options that all sockets need.
     pub(super) fn prepare(&self) -> io::Result<()> {
         self.set(libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))?;

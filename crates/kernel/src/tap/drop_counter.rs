@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Statistics of all interfaces in the network namespace of the thread that opens the file. A lane
-/// must not use netlink here, which waits for the lock of all network configuration.
+/// Statistics of all interfaces in the network namespace of the thread that opens the file. Netlink
+/// would wait for the lock of all network configuration.
 const TABLE: &str = "/proc/thread-self/net/dev";
 /// Column of the transmit drops after the name (proc(5)).
 const TRANSMIT_DROPPED: usize = 11;

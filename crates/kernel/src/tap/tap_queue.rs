@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, TxMemory};
+use fastlane_core::{Burst, LossReader, Packet, Pool, PortId, Queue, Sent, Statistics, TxMemory};
 use fastlane_steer::Program;
 use rustix::io::Errno;
 
@@ -18,7 +18,8 @@ pub struct TapQueue {
     file: Option<OwnedFd>,
     port: PortId,
     statistics: Statistics,
-    drops: Option<DropCounter>,
+    /// Reader of the frames that Linux could not put into the device.
+    losses: Option<LossReader>,
     /// eBPF program that redirects transmitted frames; it is loaded as long as a queue holds it.
     redirect: Option<Arc<Program>>,
 }
@@ -27,7 +28,12 @@ impl TapQueue {
     /// Creates a queue. The first queue of a device also reports its drops.
     pub(super) fn new(file: OwnedFd, drops: Option<DropCounter>) -> Self {
         let (port, statistics) = (PortId(0), Statistics::default());
-        Self { file: Some(file), port, statistics, drops, redirect: None }
+        let losses = drops.map(|mut drops| {
+            LossReader::new(move || {
+                Some(Statistics { device_full: drops.read(), ..Statistics::default() })
+            })
+        });
+        Self { file: Some(file), port, statistics, losses, redirect: None }
     }
 
     /// Sets the port of the queue, which is 0 otherwise.
@@ -39,7 +45,7 @@ impl TapQueue {
     /// Makes the queue part of a re-entry device and holds its redirect program, if there is one.
     /// Nobody reads from it, so its drops are not counted.
     pub(crate) fn for_reentry(self, redirect: Option<Arc<Program>>) -> Self {
-        Self { redirect, drops: None, ..self }
+        Self { redirect, losses: None, ..self }
     }
 
     /// Returns the descriptor to duplicate for hot restart, so that a successor can [take
@@ -139,16 +145,19 @@ impl Queue for TapQueue {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
-    fn statistics(&mut self) -> Statistics {
-        if let Some(drops) = &mut self.drops {
-            self.statistics.device_full = drops.read();
-        }
+    fn statistics(&self) -> Statistics {
         self.statistics
     }
 
+    fn loss_reader(&self) -> Option<LossReader> {
+        self.losses.clone()
+    }
+
     fn close(&mut self, _: &mut Pool) {
+        if let Some(losses) = &self.losses {
+            losses.end(); // before the device goes with its file
+        }
         self.file = None;
-        self.drops = None;
         self.redirect = None;
     }
 }

@@ -128,7 +128,7 @@ impl Queue for UdpQueue {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         self.statistics
     }
 

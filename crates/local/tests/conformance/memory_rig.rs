@@ -66,7 +66,7 @@ impl Queue for Loops {
         None
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         Statistics::default()
     }
 

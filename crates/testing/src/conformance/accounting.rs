@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use fastlane_core::{RawVerdict, Verdict};
+use fastlane_core::{RawVerdict, Statistics, Verdict};
 use fastlane_table::counters::PortCounter;
 
 use super::bench::{Bench, Entry};
 use super::labeller::{self, NO_QUEUE, SECOND_PORT};
-use crate::{Rig, Spec};
+use crate::{LaneRig, Rig, Spec, memory_only};
 
 /// Time in which a duplicate would arrive.
 const QUIET: Duration = Duration::from_millis(50);
@@ -25,6 +25,23 @@ pub fn every_frame_is_accounted_for<R: Rig>() {
     assert_eq!(bench.count(PortCounter::SentPackets), 20_000);
     assert!(bench.count(PortCounter::SentBytes) >= 10_000 * 60 + 5_000 * 200);
     bench.close();
+}
+
+/// Checks that `Queue::statistics` makes no system call: lanes call it while packets arrive.
+pub fn statistics_are_read_from_memory<R: Rig>() {
+    let spec = Spec::default();
+    let Some(mut rig) = R::open(&spec) else { return };
+    for LaneRig { mut pool, mut queues, kernel } in rig.lanes(&spec) {
+        queues.extend(kernel.map(|path| path.queue));
+        let read = memory_only(move || {
+            let mut losses = Statistics::default();
+            queues.iter().for_each(|queue| losses += queue.statistics());
+            (queues, losses)
+        });
+        let (queues, losses) = read.expect("statistics make no system call");
+        assert_eq!(losses, Statistics::default());
+        queues.into_iter().for_each(|mut queue| queue.close(&mut pool));
+    }
 }
 
 fn mixed(sequence: u32) -> RawVerdict {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fastlane_core::{Idle, Lane, LaneConfig, Port, now};
+use fastlane_core::{Idle, Lane, LaneConfig, LossReader, Port, Statistics, now};
 use fastlane_table::counters::{Counters, PortCounter};
 
 use super::labeller::{Label, Labeller, SECOND_PORT};
@@ -37,7 +37,9 @@ pub(super) struct Bench<R: Rig> {
     // Declared first, so that the lanes are dropped before the device.
     lanes: Vec<Lane<Labeller>>,
     pub(super) rig: R,
-    pub(super) counters: Counters,
+    counters: Counters,
+    /// Losses below the queues of the port under test.
+    losses: Vec<LossReader>,
     second_port: SecondPort,
     pub(super) spec: Spec,
     pub(super) test: u32,
@@ -66,6 +68,7 @@ impl<R: Rig> Bench<R> {
             lanes: Vec::new(),
             rig,
             counters: Counters::create(spec.lanes, 3).expect("memory for counters"),
+            losses: Vec::new(),
             second_port: SecondPort::default(),
             spec,
             test,
@@ -86,6 +89,9 @@ impl<R: Rig> Bench<R> {
         self.counters = Counters::create(self.spec.lanes, 3).expect("memory for counters");
         let rigs = self.rig.lanes(&self.spec);
         assert_eq!(rigs.len(), self.spec.lanes, "the rig returns an entry per lane");
+        let kernel = rigs.iter().filter_map(|rig| rig.kernel.as_ref().map(|path| &path.queue));
+        let queues = rigs.iter().flat_map(|rig| &rig.queues).chain(kernel);
+        self.losses = queues.filter_map(|queue| queue.loss_reader()).collect();
         self.lanes = rigs.into_iter().enumerate().map(|(at, rig)| self.lane(at, rig)).collect();
     }
 
@@ -254,6 +260,9 @@ impl<R: Rig> Bench<R> {
 
     /// Returns a counter of the port under test, summed over all lanes.
     pub(super) fn count(&self, counter: PortCounter) -> u64 {
+        let mut losses = Statistics::default();
+        self.losses.iter().for_each(|reader| losses += reader.read());
+        losses.store(&self.counters.shared_port(usize::from(Spec::PORT.0)));
         self.counters.port_total(usize::from(Spec::PORT.0), counter)
     }
 

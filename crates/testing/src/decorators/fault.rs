@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
-use fastlane_core::{Burst, Packet, PacketOwnership, Pool, Queue, Sent, Statistics, TxMemory};
+use fastlane_core::{
+    Burst, LossReader, Packet, PacketOwnership, Pool, Queue, Sent, Statistics, TxMemory,
+};
 
 /// Probability of each fault, from 0 to 1. The sum is at most 1, because a packet meets one fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -216,8 +218,12 @@ impl Queue for Fault {
         None // no descriptor signals delayed packets
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         self.queue.statistics()
+    }
+
+    fn loss_reader(&self) -> Option<LossReader> {
+        self.queue.loss_reader()
     }
 
     fn close(&mut self, pool: &mut Pool) {

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
-use fastlane_core::{Burst, Packet, Pool, Queue, Sent, Statistics, TxMemory};
+use fastlane_core::{Burst, LossReader, Packet, Pool, Queue, Sent, Statistics, TxMemory};
 
 use super::Direction;
 
@@ -95,8 +95,12 @@ impl<N: Note> Queue for Noting<N> {
         self.queue.is_loop()
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         self.queue.statistics()
+    }
+
+    fn loss_reader(&self) -> Option<LossReader> {
+        self.queue.loss_reader()
     }
 
     fn close(&mut self, pool: &mut Pool) {

@@ -81,7 +81,7 @@ impl Queue for Strands {
         None
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         self.queue.statistics()
     }
 
@@ -130,7 +130,7 @@ impl Queue for Leaks {
         None
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         self.0.statistics()
     }
 

@@ -49,7 +49,7 @@ impl Queue for SocketQueue {
         None
     }
 
-    fn statistics(&mut self) -> Statistics {
+    fn statistics(&self) -> Statistics {
         self.statistics
     }
 

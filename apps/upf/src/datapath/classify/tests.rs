@@ -1,4 +1,3 @@
-mod due_charge;
 mod fixture;
 mod random;
 mod reference;

@@ -1,0 +1,128 @@
+//! Parsing of a configuration. Errors name the place, the allowed values and the nearest valid key.
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::raw::Configuration;
+use crate::Error;
+use crate::diagnostic::{Diagnostic, nearest_word};
+
+/// Reads the text of the configuration at `path`.
+pub(super) fn text(path: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(path).map_err(|error| Error::Unreadable {
+        path: path.display().to_string(),
+        reason: error.to_string(),
+    })
+}
+
+/// Parses `text`, named `place` in errors, and applies overrides such as
+/// `ports.wire.driver.af-xdp.interface=eth1`. Returns the raw configuration, and the same JSON
+/// without any default.
+pub(super) fn read(
+    place: &str,
+    text: &str,
+    overrides: &[String],
+) -> Result<(Configuration, Value), Error> {
+    if text.trim().is_empty() {
+        let what = "the file is empty; it needs at least `ports`".to_owned();
+        let (place, path) = (place.to_owned(), String::new());
+        let mistake = Diagnostic { place, line_and_column: None, path, what, meant: None };
+        return Err(Error::Configuration(mistake));
+    }
+    let configuration = parse_text(place, text)?;
+    let mut value: Value = serde_json::from_str(text)
+        .map_err(|error| Error::Configuration(mistake(place, &error, String::new())))?;
+    if overrides.is_empty() {
+        return Ok((configuration, value));
+    }
+    for change in overrides {
+        super::overrides::apply(&mut value, change)?;
+    }
+    Ok((parse_value("--set", value.clone())?, value))
+}
+
+fn parse_text<T: DeserializeOwned>(place: &str, text: &str) -> Result<T, Error> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let parsed = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        mistake(place, error.inner(), path)
+    });
+    let value = parsed.map_err(Error::Configuration)?;
+    deserializer
+        .end()
+        .map_err(|error| Error::Configuration(mistake(place, &error, String::new())))?;
+    Ok(value)
+}
+
+/// Parses a JSON value; `place` names it in errors.
+pub(crate) fn parse_value<T: DeserializeOwned>(place: &str, value: Value) -> Result<T, Error> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        Error::Configuration(mistake(place, error.inner(), path))
+    })
+}
+
+fn mistake(place: &str, error: &serde_json::Error, path: String) -> Diagnostic {
+    let message = error.to_string();
+    let what = match message.rfind(" at line ") {
+        Some(end) if error.line() > 0 => message[..end].to_owned(),
+        _ => message,
+    };
+    let line_and_column = (error.line() > 0).then(|| (error.line(), error.column()));
+    let path = if path == "." { String::new() } else { path };
+    let path = path.trim_end_matches(".?").to_owned();
+    let meant = nearest(&what);
+    // serde_json reports a second driver only as an object that does not end.
+    let second = path.ends_with(".driver") && what == "expected value";
+    let what = if second { "a port has one driver; this is a second one".to_owned() } else { what };
+    Diagnostic { place: place.to_owned(), line_and_column, path, what, meant }
+}
+
+/// Returns the allowed word of a serde message that is nearest to the refused one. Words are in
+/// backticks, the refused one first.
+fn nearest(what: &str) -> Option<String> {
+    let refused =
+        ["unknown field `", "unknown variant `"].iter().any(|kind| what.starts_with(kind));
+    let mut words = what.split('`').skip(1).step_by(2);
+    let given = words.next().filter(|_| refused)?;
+    nearest_word(given, words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mistake(text: &str) -> String {
+        parse_text::<Configuration>("x.json", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_misspelt_key_is_shown_where_it_is_with_the_one_meant() {
+        let text =
+            "{\n \"ports\": { \"wire\": { \"driver\": { \"tap\": { \"nmae\": \"x\" } } } }\n}";
+        let message = mistake(text);
+        assert!(message.starts_with("x.json:2:"), "{message}");
+        assert!(message.contains("ports.wire.driver.tap.nmae: unknown field `nmae`"), "{message}");
+        assert!(message.ends_with("did you mean `name`?"), "{message}");
+    }
+
+    #[test]
+    fn a_port_that_comes_twice_is_refused() {
+        let message =
+            mistake(r#"{ "ports": { "a": {"driver":{"tap":{}}}, "a": {"driver":{"tap":{}}} } }"#);
+        assert!(message.contains("duplicate key `a`"), "{message}");
+    }
+
+    #[test]
+    fn nothing_may_follow() {
+        assert!(mistake(r#"{ "ports": {} } {}"#).contains("trailing characters"));
+    }
+
+    #[test]
+    fn a_far_word_is_not_suggested() {
+        assert_eq!(nearest("unknown field `zzz`, expected `name` or `mtu`"), None);
+        assert_eq!(nearest("invalid type: string `name`, expected `nam`"), None);
+    }
+}
