@@ -23,8 +23,8 @@ use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
 use test_lane::{INTERNET, SERVER, TestRoutes, USER, settings, simple, tables, teid};
 use upf::datapath::Upf;
-use upf::rules::layout::key::{SessionRef, UeKey};
 use upf::rules::layout::session_rules::{Rules, flag};
+use upf::rules::layout::{SessionRef, UeKey};
 use upf::session::SessionIndex;
 
 /// Passes each packet of a burst as one that has just arrived.

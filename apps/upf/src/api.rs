@@ -11,7 +11,6 @@
 //! ```
 
 pub(crate) mod backend;
-mod bounded;
 pub mod client;
 mod metrics;
 mod query;

@@ -21,7 +21,6 @@ mod dl_buffer;
 mod egress;
 mod encap;
 mod forward;
-mod fragment_table;
 mod gtpu_control;
 mod gtpu_message;
 mod http_redirect;
@@ -32,7 +31,6 @@ mod ip_header;
 mod lane_tables;
 mod lookup;
 mod next_hop;
-mod originate;
 mod outcome;
 mod outer_header;
 mod parse;
@@ -44,16 +42,13 @@ mod slow_path;
 use fastlane::mirror::Mirror;
 use fastlane::{App, Error, LaneInfo, Packet, PortId, Turn};
 
-pub use lane_tables::{DROP_REASON_WORDS, LaneTables};
-pub use routes::Routes;
-
 use self::deferred_queue::DeferredQueue;
 use self::dl_buffer::DlBuffer;
 use self::forward::Forwarder;
-use self::fragment_table::FragmentTable;
 use self::gtpu_control::GtpuControl;
 use self::http_redirect::HttpRedirector;
 use self::icmp::IcmpWriter;
+use self::ip_fragment::FragmentTable;
 use self::lane_tables::{BurstContext, DestinationAddress, TurnContext};
 use self::lookup::Batch;
 use self::next_hop::NextHopCache;
@@ -63,8 +58,11 @@ use self::port_map::{PortMap, UePools};
 use self::routes::BATCH;
 use self::slow_path::SlowPath;
 use crate::config::{Role, Settings};
-use crate::rules::layout::key::TeidLayout;
+use crate::rules::layout::TeidLayout;
 use crate::session::{InstanceId, SessionIndex};
+
+pub use lane_tables::{DROP_REASON_WORDS, LaneTables};
+pub use routes::Routes;
 
 /// User plane application of one lane.
 pub struct Upf<R = Mirror> {

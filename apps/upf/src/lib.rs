@@ -19,8 +19,6 @@ pub mod alloc;
 pub mod api;
 pub mod config;
 pub mod datapath;
-#[cfg(test)]
-mod failpoint;
 #[cfg(feature = "control-plane")]
 pub mod pfcp;
 pub mod rules;
@@ -29,6 +27,8 @@ pub mod session;
 pub mod store;
 #[cfg(feature = "control-plane")]
 pub mod supervisor;
+#[cfg(test)]
+mod tests;
 pub mod time;
 #[cfg(feature = "control-plane")]
 pub mod transactions;

@@ -5,18 +5,15 @@
 //! sent into an [`Outbox`]. [`run`](mod@run) is the event loop around them. What must outlive this
 //! process is in the tables of the user plane process.
 
-pub mod association_record;
 pub mod associations;
-pub mod end_marker;
 pub mod neighbours;
 pub mod node;
 pub mod overload;
 pub mod paths;
 pub mod run;
 pub mod sessions;
-pub mod socket;
 
-pub use association_record::{NodeName, Peer};
+pub use associations::{NodeName, Peer};
 pub use node::Node;
 pub use run::{LoopService, RunError, run};
 pub use sessions::Context;

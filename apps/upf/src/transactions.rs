@@ -4,6 +4,7 @@
 //! [`ResponseCache`] keeps responses to node related requests while a retransmission may arrive.
 //! Responses to session requests are in the session store; those that changed an association are
 //! also in its record.
+//! [`Requests`] has our own, which are retransmitted each T1 and sent N1 times in all.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -13,10 +14,6 @@ use fastlane_pfcp::Message;
 use crate::rules::layout::message::PathMessage;
 use crate::session::SessionIndex;
 use crate::time::Now;
-
-mod requests;
-
-pub use requests::{Busy, Request, Requests, SEQUENCES, Tag, WINDOW};
 
 /// Key of a request. A second request with the same key is a retransmission and gets the same
 /// response. A restarted peer may reuse a sequence number with other content; that is another
@@ -162,39 +159,218 @@ impl ResponseCache {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
+/// Maximum number of session requests without response. A peer may have at most as many as are
+/// left, so a silent peer gets half and does not delay the others.
+pub const WINDOW: usize = 4096;
+/// Maximum number of requests of all kinds. The rest is reserved for node related requests when a
+/// silent peer has used up its share.
+const ALL: usize = WINDOW + 2048;
+/// Number of sequence numbers: 24 bits (clause 7.2.2.2).
+pub const SEQUENCES: u32 = 1 << 24;
 
-    use super::*;
+/// Handler of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tag {
+    /// Heartbeat to the association with this index.
+    Heartbeat(u16),
+    /// Association setup with a configured control plane, by its index there.
+    Setup(usize),
+    /// Association update or release for the association with this index.
+    Association(u16),
+    /// Node report to the association with this index.
+    NodeReport(u16),
+    /// Session report, handled by `Usage`.
+    Report(SessionIndex),
+}
 
-    fn key(sequence: u32) -> RequestKey {
-        let peer = (Ipv4Addr::LOCALHOST, 8805).into();
-        RequestKey { peer, sequence, message_type: 5, digest: 0 }
+/// Request to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Encoded message.
+    pub bytes: Vec<u8>,
+    /// Sequence number: from [`Requests::sequence`], or that of a request before a restart, which
+    /// is thus retransmitted.
+    pub sequence: u32,
+    /// Destination. The response must come from there.
+    pub to: SocketAddr,
+    /// Our address to send from; none leaves the choice to the sender.
+    pub local: Option<IpAddr>,
+    /// Handler of the response.
+    pub tag: Tag,
+}
+
+/// Our requests without response.
+#[derive(Debug)]
+pub struct Requests {
+    t1: u64,
+    n1: u32,
+    next: u32,
+    waiting: HashMap<u32, Waiting>,
+    /// Number of session requests by destination.
+    reports: HashMap<SocketAddr, usize>,
+    /// Retransmission times in ascending order, because T1 is the same for all.
+    deadlines: VecDeque<(u64, u32)>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    request: Request,
+    sent: u32,
+    /// Time of retransmission or cancellation. Other entries in `deadlines` are obsolete.
+    deadline: u64,
+}
+
+/// Error: too many requests, or the sequence number is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy;
+
+impl Requests {
+    /// Creates an empty set with T1 in nanoseconds. The first sequence number must not have been
+    /// used in the last N1 times T1.
+    #[must_use]
+    pub fn new(t1: u64, n1: u32, first: u32) -> Self {
+        let (waiting, reports, deadlines) = (HashMap::new(), HashMap::new(), VecDeque::new());
+        Self { t1: t1.max(1), n1: n1.max(1), next: first % SEQUENCES, waiting, reports, deadlines }
     }
 
-    fn at(monotonic: u64) -> Now {
-        Now { monotonic, real: 0 }
-    }
-
-    #[test]
-    fn an_answer_is_kept_for_its_life() {
-        let mut answers = ResponseCache::new(100);
-        answers.keep(at(7), key(1), vec![1]);
-        assert_eq!(answers.find(at(106), &key(1)), Some(&[1][..]));
-        assert_eq!(answers.find(at(106), &key(2)), None);
-        assert_eq!(answers.find(at(107), &key(1)), None);
-        assert!(answers.given.is_empty() && answers.order.is_empty());
-    }
-
-    #[test]
-    fn there_are_never_too_many() {
-        let mut answers = ResponseCache::new(100);
-        for sequence in 0..10_000 {
-            answers.keep(at(0), key(sequence), vec![0; 8]);
-            assert!(answers.given.len() <= MOST && answers.order.len() <= MOST);
+    /// Returns the sequence number for a new request.
+    pub fn sequence(&mut self) -> u32 {
+        loop {
+            let sequence = self.next;
+            self.next = (self.next + 1) % SEQUENCES;
+            if !self.waiting.contains_key(&sequence) {
+                return sequence;
+            }
         }
-        assert!(answers.find(at(0), &key(9_999)).is_some());
-        assert!(answers.find(at(0), &key(0)).is_none());
+    }
+
+    /// Returns the next candidate of [`sequence`](Self::sequence).
+    #[must_use]
+    pub const fn next_sequence(&self) -> u32 {
+        self.next
+    }
+
+    /// Returns the number of session requests that may be sent now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        WINDOW.saturating_sub(self.waiting.len())
+    }
+
+    /// Returns the number of session requests that may be sent to a peer now.
+    #[must_use]
+    pub fn room_for(&self, to: SocketAddr) -> usize {
+        self.room().saturating_sub(self.reports.get(&to).copied().unwrap_or(0))
+    }
+
+    /// Returns the number of requests without response.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Returns true if no request waits for a response.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Sends a request and retransmits it until the response arrives.
+    ///
+    /// # Errors
+    /// Too many requests are pending, or the sequence number is in use. Nothing is sent then; try
+    /// again later.
+    pub fn send(&mut self, now: Now, request: Request, out: &mut Outbox) -> Result<(), Busy> {
+        let is_report = matches!(request.tag, Tag::Report(_));
+        let has_room = match is_report {
+            true => self.room_for(request.to) > 0,
+            false => self.waiting.len() < ALL,
+        };
+        if !has_room || self.waiting.contains_key(&request.sequence) {
+            return Err(Busy);
+        }
+        if is_report {
+            *self.reports.entry(request.to).or_default() += 1;
+        }
+        out.send(request.local, request.to, request.bytes.clone());
+        let deadline = now.monotonic.saturating_add(self.t1);
+        self.deadlines.push_back((deadline, request.sequence));
+        self.waiting.insert(request.sequence, Waiting { request, sent: 1, deadline });
+        Ok(())
+    }
+
+    /// Matches a response with its request. Returns `None` if there is none.
+    pub fn answered(&mut self, from: SocketAddr, sequence: u32, answer_type: u8) -> Option<Tag> {
+        let waiting = self.waiting.get(&sequence)?;
+        let asked = waiting.request.bytes.get(1).copied()?;
+        if waiting.request.to != from || !answers(asked, answer_type) {
+            return None;
+        }
+        Some(self.remove(sequence)?.request.tag)
+    }
+
+    fn remove(&mut self, sequence: u32) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&sequence)?;
+        let to = waiting.request.to;
+        if let (Tag::Report(_), Some(count)) = (waiting.request.tag, self.reports.get_mut(&to)) {
+            *count -= 1;
+            if *count == 0 {
+                self.reports.remove(&to);
+            }
+        }
+        Some(waiting)
+    }
+
+    /// Cancels a request, if it is pending.
+    pub fn cancel(&mut self, sequence: u32) {
+        self.remove(sequence);
+    }
+
+    /// Cancels the node related requests to an association.
+    pub fn cancel_of_peer(&mut self, place: u16) {
+        let is_of = |tag| match tag {
+            Tag::Heartbeat(of) | Tag::Association(of) | Tag::NodeReport(of) => of == place,
+            Tag::Setup(_) | Tag::Report(_) => false,
+        };
+        self.waiting.retain(|_, waiting| !is_of(waiting.request.tag));
+    }
+
+    /// Retransmits due requests. Returns a request that was sent N1 times and is given up; call it
+    /// until it returns `None`.
+    pub fn tick(&mut self, now: Now, out: &mut Outbox) -> Option<(Tag, u32)> {
+        while let Some(&(deadline, sequence)) = self.deadlines.front() {
+            if deadline > now.monotonic {
+                return None;
+            }
+            self.deadlines.pop_front();
+            let Some(waiting) = self.waiting.get_mut(&sequence) else { continue };
+            if waiting.deadline != deadline {
+                continue;
+            }
+            if waiting.sent >= self.n1 {
+                let waiting = self.remove(sequence)?;
+                return Some((waiting.request.tag, sequence));
+            }
+            waiting.sent += 1;
+            waiting.deadline = now.monotonic.saturating_add(self.t1);
+            self.deadlines.push_back((waiting.deadline, sequence));
+            let request = &waiting.request;
+            out.send(request.local, request.to, request.bytes.clone());
+        }
+        None
+    }
+
+    /// Returns the latest time of the next [`tick`](Self::tick).
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        self.deadlines.front().map(|(deadline, _)| *deadline)
     }
 }
+
+/// Returns true if a message type is the response to another: the next type, or Version Not
+/// Supported (clause 7.4.4.7).
+const fn answers(request: u8, answer: u8) -> bool {
+    answer == 11 || answer == request.wrapping_add(1)
+}
+
+#[cfg(test)]
+mod tests;

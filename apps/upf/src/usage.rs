@@ -94,13 +94,11 @@ mod engine;
 mod evaluate;
 mod measurement;
 mod peer_tunnels;
-mod report_response;
 mod reports;
-mod schedule;
 
 pub use engine::{ReportContext, SessionBackend, Usage, UsageStatistics};
+pub use evaluate::Outcome;
 pub use measurement::{Meter, STOP_OF_TRAFFIC_S, StateSlots, begin, next, settle, update};
-pub use report_response::Outcome;
 pub use reports::write_usage;
 pub use reports::{
     DURATION, MOST, PACKETS, VOLUME, collect_all, collect_for_response, forget_notified, take,

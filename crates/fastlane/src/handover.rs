@@ -14,10 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Error;
 use crate::config::plan::Plan;
 use crate::message_rings::{InheritedRings, MessageRings};
-use crate::open::{InheritedPorts, OpenPorts, PortHandover, open};
+use crate::open::{InheritedPorts, PortHandover};
 use crate::service_manager::ServiceManager;
 use crate::session::{HandoverRequest, Kind, Reply, connect_to_holder, converse};
 use crate::tables::{InheritedPart, Tables};
@@ -171,26 +170,9 @@ impl Takeover {
         }
     }
 
-    /// Opens the ports of `plan`. Inherited ports are taken over; if that fails, all are reopened.
-    pub(crate) fn open_ports(&mut self, plan: &Plan) -> Result<OpenPorts, Error> {
-        let Some(inherited) = self.ports.take() else { return open(plan, None) };
-        let drivers = inherited.drivers();
-        match open(plan, Some(inherited)) {
-            Ok(opened) => {
-                tracing::info!("the ports on {drivers} are taken over from the previous process");
-                Ok(opened)
-            }
-            Err(error) => {
-                tracing::warn!("the inherited ports are closed and reopened: {error}");
-                self.discard();
-                open(plan, None)
-            }
-        }
-    }
-
     /// Makes the service manager and the holder close their copies: a device queue accepts one
     /// socket only.
-    fn discard(&mut self) {
+    pub(crate) fn discard(&mut self) {
         self.discard_stored();
         let holder = self.holder.take();
         let holder = holder.or_else(|| connect_to_holder(&path(&self.session), TIMEOUT));

@@ -30,12 +30,33 @@ pub(crate) use exchange::{LaneExchanges, connect};
 pub(crate) use port_handover::{InheritedPorts, PortHandover, PortManifest};
 pub(crate) use preflight::examine;
 
-/// Opens all ports of `plan`. Ports on AF_XDP and TAP are taken over from `inherited` if it is
-/// given.
+/// Opens all ports of `plan`. Inherited ports are taken over; if that fails, `discard` makes those
+/// who hold their descriptors close them, and all ports are opened anew.
 ///
 /// # Errors
 /// Returns the error of the first port that fails; all ports opened before it are closed.
-pub(crate) fn open(plan: &Plan, inherited: Option<InheritedPorts>) -> Result<OpenPorts, Error> {
+pub(crate) fn open(
+    plan: &Plan,
+    inherited: Option<InheritedPorts>,
+    discard: impl FnOnce(),
+) -> Result<OpenPorts, Error> {
+    let Some(inherited) = inherited else { return open_ports(plan, None) };
+    let drivers = inherited.drivers();
+    match open_ports(plan, Some(inherited)) {
+        Ok(opened) => {
+            tracing::info!("the ports on {drivers} are taken over from the previous process");
+            Ok(opened)
+        }
+        Err(error) => {
+            tracing::warn!("the inherited ports are closed and reopened: {error}");
+            discard();
+            open_ports(plan, None)
+        }
+    }
+}
+
+/// Opens all ports. Those on AF_XDP and TAP are taken over from `inherited` if it is given.
+fn open_ports(plan: &Plan, inherited: Option<InheritedPorts>) -> Result<OpenPorts, Error> {
     let mut context = OpenContext::new(plan, inherited)?;
     for port in &plan.ports {
         match &port.driver {

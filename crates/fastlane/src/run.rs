@@ -21,7 +21,7 @@ use crate::handover::{Handover, Takeover};
 use crate::message_rings::MessageRings;
 use crate::metrics::{Metrics, MetricsError};
 use crate::mirror::{MirrorService, MirrorThread};
-use crate::open::{LaneExchanges, OpenPorts, connect, examine};
+use crate::open::{LaneExchanges, OpenPorts, connect, examine, open};
 use crate::reshard::Resharder;
 use crate::rule_reload::RuleReloader;
 use crate::service_manager::ServiceManager;
@@ -60,7 +60,7 @@ where
     plan.ports.iter().try_for_each(|port| examine(plan, port).map(drop))?;
     crate::numa::report(plan);
     let OpenPorts { mut lanes, devices, facts, counters, linux_interfaces, handover } =
-        takeover.open_ports(plan)?;
+        open(plan, takeover.ports.take(), || takeover.discard())?;
     let mirror = mirror.map(|mirror| mirror.start(linux_interfaces, &counters)).transpose()?;
     let LaneExchanges { parts: exchanges, migration } = connect(plan, &lanes)?;
     let devices = Arc::new(Mutex::new(devices));

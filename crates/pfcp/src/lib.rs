@@ -32,21 +32,16 @@ mod cause;
 #[doc(hidden)]
 pub mod fuzz;
 mod grammar;
-mod group;
-mod header;
 pub mod ie;
 mod ie_type;
-mod octets;
+mod message;
 mod tlv;
-mod writer;
 
 pub use cause::{Cause, Fault};
-pub use group::{Group, Groups, TypedIes};
-pub use header::{Header, HeaderError, Message, MessageType};
 pub use ie::Ie;
 pub use ie_type::IeType;
+pub use message::{Group, Groups, Header, HeaderError, Message, MessageType, TypedIes, Writer};
 pub use tlv::{Ies, RawIe, Truncated};
-pub use writer::Writer;
 
 /// UDP port of PFCP (clause 4.2.2).
 pub const PORT: u16 = 8805;

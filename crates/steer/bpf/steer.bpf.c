@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 //
 // Steering in the kernel: decides which frames the fast path claims. The reference is
-// crates/steer/src/matcher.rs; tests/agreement.rs compares the two. Built by ./build, loaded by
-// src/program.rs. Needs only the kernel's UAPI headers and libbpf's macros: Linux 6.1 or newer.
+// crates/steer/src/rules/matcher.rs; tests/agreement.rs compares the two. Built by ./build, loaded
+// by src/program.rs. Needs only the kernel's UAPI headers and libbpf's macros: Linux 6.1 or newer.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -38,7 +38,7 @@
 #define HAS_PREFIX (1 << 16)
 #define ANY_PROTOCOL 0x100
 
-// Encoded by src/encoded_rules.rs: words in the machine's byte order, addresses in the network's.
+// Encoded by src/tables.rs: words in the machine's byte order, addresses in the network's.
 struct rule {
 	__u32 needs;
 	__u32 ethertype; // 0: any

@@ -3,7 +3,7 @@
 //! The result depends on the bytes of the frame only, so every lane, and a device that computes it
 //! for a lane, gets the same one.
 
-use crate::rule::{GTP_U_PORT, IPV4, IPV6, TCP, UDP, VLAN};
+use crate::rules::{GTP_U_PORT, IPV4, IPV6, TCP, UDP, VLAN};
 
 /// Maximum number of VLAN tags that are skipped.
 const MAX_TAGS: usize = 2;

@@ -12,9 +12,9 @@
 //! | form | where | purpose |
 //! |---|---|---|
 //! | configuration entry | crate `fastlane`, `config` | parsed JSON |
-//! | [`Rule`] | `rule.rs` | checked conditions |
-//! | `RuleMatcher` | `matcher.rs` | prepared comparison in Rust |
-//! | `EncodedRule` | `encoded_rules.rs` | words for the eBPF map |
+//! | [`Rule`] | `rules.rs` | checked conditions |
+//! | `RuleMatcher` | `rules/matcher.rs` | prepared comparison in Rust |
+//! | `EncodedRule` | `tables.rs` | words for the eBPF map |
 //! | `struct rule` | `bpf/steer.bpf.c` | the same words in C |
 //!
 //! # Examples
@@ -29,13 +29,10 @@
 //! ```
 
 mod attach;
-mod encoded_rules;
 mod error;
 mod key;
 mod link;
-mod matcher;
 mod program;
-mod rule;
 mod rules;
 mod settings;
 mod tables;
@@ -45,7 +42,6 @@ pub use error::ProgramError;
 pub use key::{KeyField, Keyed, LaneKey};
 pub use link::XdpMode;
 pub use program::{MAX_QUEUES, Program, ProgramHandover};
-pub use rule::{Field, PortRange, Prefix, Rule, RuleFault};
-pub use rules::{MAX_RULES, RuleError, Rules};
+pub use rules::{Field, MAX_RULES, PortRange, Prefix, Rule, RuleError, RuleFault, Rules};
 pub use settings::{Counts, Settings};
 pub use test_run::{ProgramName, TestRunResult};

@@ -15,7 +15,6 @@ use aya::{
 };
 
 use crate::{
-    encoded_rules,
     error::{self, ProgramError},
     link,
     rules::Rules,
@@ -80,7 +79,7 @@ impl Program {
     /// # Errors
     /// Returns [`ProgramError::Kernel`] if the kernel refuses. The old rules stay in force then.
     pub fn replace_rules(&mut self, rules: &Rules) -> Result<(), ProgramError> {
-        self.tables.replace(encoded_rules::encode(rules, &self.settings))
+        self.tables.replace(rules, &self.settings)
     }
 
     /// Makes `socket`, an AF_XDP socket with its rings set up, the target of the queue's claimed

@@ -1,14 +1,345 @@
-//! Checked list of rules.
+//! Rules of an author: [`Rule`], and [`Rules`], the list that is checked once when it is created.
+
+use std::{fmt, net::IpAddr};
 
 use thiserror::Error;
 
-use crate::{
-    matcher::{FrameKey, RuleMatcher},
-    rule::{Rule, RuleFault},
-};
+mod matcher;
+
+use matcher::{FrameKey, RuleMatcher};
 
 /// Maximum number of rules in a list: the size of the table that the eBPF programs scan per frame.
 pub const MAX_RULES: usize = 64;
+
+/// EtherType of IPv4 (IEEE 802 numbers).
+pub(crate) const IPV4: u16 = 0x0800;
+/// EtherType of IPv6.
+pub(crate) const IPV6: u16 = 0x86dd;
+/// EtherTypes of VLAN tags: IEEE 802.1Q and 802.1ad.
+pub(crate) const VLAN: [u16; 2] = [0x8100, 0x88a8];
+/// Minimum EtherType; a lower value is an IEEE 802.3 length.
+const ETHERTYPE_MIN: u16 = 0x0600;
+/// IP protocol numbers (IANA).
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
+/// UDP port of GTP-U (3GPP TS 29.281 4.4.2).
+pub(crate) const GTP_U_PORT: u16 = 2152;
+
+/// Fields that can be known of a frame: the `KNOWS_*` bits of `bpf/steer.bpf.c`.
+mod knows {
+    pub(super) const IPV4: u32 = 1;
+    pub(super) const IPV6: u32 = 1 << 1;
+    pub(super) const PROTOCOL: u32 = 1 << 2;
+    pub(super) const UDP: u32 = 1 << 3;
+    pub(super) const TCP: u32 = 1 << 4;
+    pub(super) const GTP_U: u32 = 1 << 5;
+}
+
+/// Conjunction of conditions: every field that is set must match.
+///
+/// VLAN tags are skipped, so `ethertype` is the one after up to two tags.
+///
+/// # Examples
+/// ```
+/// use fastlane_steer::{Rule, Rules};
+///
+/// let gtp = Rule { gtp_u: true, ..Rule::default() };
+/// let dns = Rule { udp_port: Some(53.into()), ..Rule::default() };
+/// let rules = Rules::new(vec![gtp, dns])?;
+/// assert!(!rules.matches(&[0; 60]));
+/// # Ok::<(), fastlane_steer::RuleError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// EtherType after the VLAN tags, in host byte order. Only needs Ethernet in the frame.
+    pub ethertype: Option<u16>,
+    /// IP protocol; for IPv6 the next header after the extension headers.
+    pub protocol: Option<u8>,
+    /// Prefix of the IP source address.
+    pub source: Option<Prefix>,
+    /// Prefix of the IP destination address.
+    pub destination: Option<Prefix>,
+    /// UDP destination port.
+    pub udp_port: Option<PortRange>,
+    /// TCP destination port.
+    pub tcp_port: Option<PortRange>,
+    /// GTP-U: UDP destination port 2152, GTP version 1, protocol type 1 (3GPP TS 29.281 5.1).
+    pub gtp_u: bool,
+}
+
+/// IP prefix. The bits of `address` after `length` must be zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// Network address.
+    pub address: IpAddr,
+    /// Number of bits that must match: 0 to 32 for IPv4, 0 to 128 for IPv6.
+    pub length: u8,
+}
+
+/// Range of ports from `first` to `last`, both included, in host byte order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    /// Lowest port that matches.
+    pub first: u16,
+    /// Highest port that matches.
+    pub last: u16,
+}
+
+/// Fault of a rule. Fields are named as in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RuleFault {
+    /// Rule without any field.
+    #[error("names no field; to take every frame, give no rules at all")]
+    Empty,
+    /// EtherType that is an IEEE 802.3 length.
+    #[error("ethertype {0:#06x} is a length, not a type: the smallest type is 0x0600")]
+    EthertypeIsLength(u16),
+    /// EtherType of a VLAN tag.
+    #[error("ethertype {0:#06x} is a VLAN tag, which rules skip: name the type after it")]
+    EthertypeIsVlan(u16),
+    /// Two fields that no frame can match together.
+    #[error("{0} and {1} contradict each other: no frame has both")]
+    Contradiction(Field, Field),
+    /// Prefix longer than its address.
+    #[error("{field} prefix {prefix}: the length is at most {most}")]
+    PrefixTooLong {
+        /// Field of the prefix.
+        field: Field,
+        /// Prefix as configured.
+        prefix: Prefix,
+        /// Number of bits of such an address.
+        most: u8,
+    },
+    /// Prefix whose address has bits set after its length.
+    #[error("{field} prefix {prefix} has host bits set: write {network}")]
+    HostBits {
+        /// Field of the prefix.
+        field: Field,
+        /// Prefix as configured.
+        prefix: Prefix,
+        /// The same prefix without these bits.
+        network: Prefix,
+    },
+    /// Range whose first port is greater than its last.
+    #[error("{field} range {range} is upside down: write the lower port first")]
+    RangeUpsideDown {
+        /// Field of the range.
+        field: Field,
+        /// Range as configured.
+        range: PortRange,
+    },
+}
+
+/// Field of a rule, displayed by its name in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// Field [`Rule::ethertype`].
+    Ethertype,
+    /// Field [`Rule::protocol`].
+    Protocol,
+    /// Field [`Rule::source`].
+    Source,
+    /// Field [`Rule::destination`].
+    Destination,
+    /// Field [`Rule::udp_port`].
+    UdpPort,
+    /// Field [`Rule::tcp_port`].
+    TcpPort,
+    /// Field [`Rule::gtp_u`].
+    GtpU,
+}
+
+impl Rule {
+    pub(crate) fn has_prefix(&self) -> bool {
+        self.source.is_some() || self.destination.is_some()
+    }
+
+    /// Returns the range of UDP or TCP ports, or all ports without a condition on them.
+    pub(crate) fn ports(&self) -> PortRange {
+        let all = PortRange { first: 0, last: u16::MAX };
+        self.udp_port.or(self.tcp_port).unwrap_or(all)
+    }
+
+    /// Returns the fields that must be known of a frame before the rule can match.
+    pub(crate) fn needs(&self) -> u32 {
+        let prefixes = [self.source, self.destination];
+        let has = |v4| prefixes.iter().flatten().any(|prefix| prefix.address.is_ipv4() == v4);
+        let bits = [
+            (has(true), knows::IPV4),
+            (has(false), knows::IPV6),
+            (self.protocol.is_some(), knows::PROTOCOL),
+            (self.udp_port.is_some(), knows::UDP),
+            (self.tcp_port.is_some(), knows::TCP),
+            (self.gtp_u, knows::GTP_U),
+        ];
+        bits.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, bit)| bit).sum()
+    }
+
+    /// Checks the rule by itself.
+    pub(crate) fn check(&self) -> Result<(), RuleFault> {
+        if *self == Rule::default() {
+            return Err(RuleFault::Empty);
+        }
+        if let Some(ethertype) = self.ethertype {
+            if ethertype < ETHERTYPE_MIN {
+                return Err(RuleFault::EthertypeIsLength(ethertype));
+            }
+            if VLAN.contains(&ethertype) {
+                return Err(RuleFault::EthertypeIsVlan(ethertype));
+            }
+        }
+        for (field, prefix) in
+            [(Field::Source, self.source), (Field::Destination, self.destination)]
+        {
+            prefix.map_or(Ok(()), |prefix| prefix.check(field))?;
+        }
+        for (field, range) in [(Field::UdpPort, self.udp_port), (Field::TcpPort, self.tcp_port)] {
+            if let Some(range) = range.filter(|range| range.first > range.last) {
+                return Err(RuleFault::RangeUpsideDown { field, range });
+            }
+        }
+        self.check_network()?;
+        self.check_transport()
+    }
+
+    /// Checks that the fields that imply an IP version agree on it.
+    fn check_network(&self) -> Result<(), RuleFault> {
+        let mut fixed: Option<(Field, u16)> = None;
+        for (field, ethertype) in [
+            (Field::Ethertype, self.ethertype),
+            (Field::Source, self.source.map(Prefix::ethertype)),
+            (Field::Destination, self.destination.map(Prefix::ethertype)),
+        ] {
+            match (fixed, ethertype) {
+                (Some((other, is)), Some(wanted)) if is != wanted => {
+                    return Err(RuleFault::Contradiction(other, field));
+                }
+                (None, Some(wanted)) => fixed = Some((field, wanted)),
+                _ => {}
+            }
+        }
+        let not_ip = self.ethertype.is_some_and(|ethertype| ![IPV4, IPV6].contains(&ethertype));
+        match self.transport_fields().next() {
+            Some(field) if not_ip => Err(RuleFault::Contradiction(Field::Ethertype, field)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the fields that imply an IP protocol agree on it; GTP-U also implies the port.
+    fn check_transport(&self) -> Result<(), RuleFault> {
+        let protocol_of = |field| match field {
+            Field::TcpPort => TCP,
+            Field::Protocol => self.protocol.unwrap_or_default(),
+            _ => UDP,
+        };
+        let mut fields = self.transport_fields();
+        if let Some(first) = fields.next()
+            && let Some(other) = fields.find(|&field| protocol_of(field) != protocol_of(first))
+        {
+            return Err(RuleFault::Contradiction(first, other));
+        }
+        match self.udp_port {
+            Some(range) if self.gtp_u && !range.contains(GTP_U_PORT) => {
+                Err(RuleFault::Contradiction(Field::UdpPort, Field::GtpU))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the fields in use that imply an IP protocol.
+    fn transport_fields(&self) -> impl Iterator<Item = Field> {
+        [
+            (Field::Protocol, self.protocol.is_some()),
+            (Field::UdpPort, self.udp_port.is_some()),
+            (Field::TcpPort, self.tcp_port.is_some()),
+            (Field::GtpU, self.gtp_u),
+        ]
+        .into_iter()
+        .filter_map(|(field, given)| given.then_some(field))
+    }
+}
+
+impl Prefix {
+    /// Returns the network mask in network byte order; IPv4 uses the first four octets.
+    pub(crate) fn mask(self) -> [u8; 16] {
+        let ones = u128::MAX.checked_shl(128 - u32::from(self.length.min(128))).unwrap_or(0);
+        ones.to_be_bytes()
+    }
+
+    /// Returns the address in network byte order; IPv4 uses the first four octets.
+    pub(crate) fn octets(self) -> [u8; 16] {
+        let mut octets = [0; 16];
+        match self.address {
+            IpAddr::V4(address) => octets[..4].copy_from_slice(&address.octets()),
+            IpAddr::V6(address) => octets = address.octets(),
+        }
+        octets
+    }
+
+    fn ethertype(self) -> u16 {
+        if self.address.is_ipv4() { IPV4 } else { IPV6 }
+    }
+
+    fn check(self, field: Field) -> Result<(), RuleFault> {
+        let most = if self.address.is_ipv4() { 32 } else { 128 };
+        if self.length > most {
+            return Err(RuleFault::PrefixTooLong { field, prefix: self, most });
+        }
+        let (mask, mut octets) = (self.mask(), self.octets());
+        octets.iter_mut().zip(mask).for_each(|(octet, mask)| *octet &= mask);
+        if octets == self.octets() {
+            return Ok(());
+        }
+        let address = match self.address {
+            IpAddr::V4(_) => IpAddr::from([octets[0], octets[1], octets[2], octets[3]]),
+            IpAddr::V6(_) => IpAddr::from(octets),
+        };
+        let network = Prefix { address, length: self.length };
+        Err(RuleFault::HostBits { field, prefix: self, network })
+    }
+}
+
+impl PortRange {
+    /// Returns true if `port` is in the range.
+    pub fn contains(self, port: u16) -> bool {
+        self.first <= port && port <= self.last
+    }
+}
+
+impl From<u16> for PortRange {
+    fn from(port: u16) -> PortRange {
+        PortRange { first: port, last: port }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.address, self.length)
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.first == self.last {
+            true => write!(formatter, "{}", self.first),
+            false => write!(formatter, "{}-{}", self.first, self.last),
+        }
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Field::Ethertype => "ethertype",
+            Field::Protocol => "protocol",
+            Field::Source => "source",
+            Field::Destination => "destination",
+            Field::UdpPort => "udp-port",
+            Field::TcpPort => "tcp-port",
+            Field::GtpU => "gtp-u",
+        })
+    }
+}
 
 /// Checked list of at most [`MAX_RULES`] rules. A frame is claimed if any rule matches; the empty
 /// list claims everything.
@@ -105,3 +436,6 @@ impl Rules {
         !key.fragment && self.matchers.iter().any(|matcher| matcher.matches(&key))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,8 @@
-//! Tables of the eBPF programs, by descriptors that another process may have created.
+//! Tables of the eBPF programs, by descriptors that another process may have created, and the
+//! encoding of rules and settings for them: `struct steering` in `bpf/steer.bpf.c`.
+//!
+//! The encoded value is a plain array of words, so it is passed to the kernel without unsafe code.
+//! Words are in the machine's byte order, addresses in network byte order.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -8,12 +12,26 @@ use aya::{
 };
 
 use crate::{
-    encoded_rules::EncodedSteering,
     error::{self, ProgramError},
+    rules::{MAX_RULES, Rule, Rules},
+    settings::Settings,
 };
 
 /// Names in `bpf/steer.bpf.c` of the tables that a handover includes.
 const NAMES: [&str; 3] = ["steering", "sockets", "counts"];
+
+/// Number of words of `struct rule`.
+const RULE_WORDS: usize = 21;
+/// Number of words of `struct steering` before its rules.
+const HEAD_WORDS: usize = 4;
+
+/// `struct steering` as words.
+type EncodedSteering = [u32; HEAD_WORDS + MAX_RULES * RULE_WORDS];
+
+/// Flag of rules with a prefix. The others skip the comparison of addresses.
+const HAS_PREFIX: u32 = 1 << 16;
+/// Marker for any IP protocol.
+const ANY_PROTOCOL: u32 = 0x100;
 
 /// Tables of a port's programs.
 pub(crate) struct Tables {
@@ -60,7 +78,12 @@ impl Tables {
     }
 
     /// Puts rules and settings in force, from one frame to the next.
-    pub(crate) fn replace(&mut self, words: EncodedSteering) -> Result<(), ProgramError> {
+    pub(crate) fn replace(
+        &mut self,
+        rules: &Rules,
+        settings: &Settings,
+    ) -> Result<(), ProgramError> {
+        let words = encode(rules, settings);
         let action = "writing the steering rules";
         let refused = |error| error::table_error(action, error);
         let mut table = Array::create(1, 0).map_err(refused)?;
@@ -71,6 +94,47 @@ impl Tables {
         // closed earlier.
         self.current = Some(table);
         Ok(())
+    }
+}
+
+/// Encodes `rules` and `settings` for the map.
+fn encode(rules: &Rules, settings: &Settings) -> EncodedSteering {
+    let mut words = [0; _];
+    let rules = rules.as_slice();
+    // At most MAX_RULES, checked by Rules::new.
+    let count = rules.len() as u32;
+    let head = [count, settings.max_length, settings.mark, settings.reenter_ifindex];
+    words[..HEAD_WORDS].copy_from_slice(&head);
+    for (encoded, rule) in words[HEAD_WORDS..].chunks_exact_mut(RULE_WORDS).zip(rules) {
+        encoded.copy_from_slice(&encode_rule(rule));
+    }
+    words
+}
+
+/// `struct rule` as words.
+type EncodedRule = [u32; RULE_WORDS];
+
+fn encode_rule(rule: &Rule) -> EncodedRule {
+    let mut words = [0; RULE_WORDS];
+    let ports = rule.ports();
+    words[0] = rule.needs() | if rule.has_prefix() { HAS_PREFIX } else { 0 };
+    // No EtherType is 0, so 0 means any.
+    words[1] = rule.ethertype.map_or(0, u32::from);
+    words[2] = rule.protocol.map_or(ANY_PROTOCOL, u32::from);
+    words[3] = u32::from(ports.first);
+    words[4] = u32::from(ports.last);
+    for (offset, prefix) in [(5, rule.source), (13, rule.destination)] {
+        let Some(prefix) = prefix else { continue };
+        copy_octets(&mut words[offset..offset + 4], prefix.octets());
+        copy_octets(&mut words[offset + 4..offset + 8], prefix.mask());
+    }
+    words
+}
+
+fn copy_octets(words: &mut [u32], octets: [u8; 16]) {
+    let (chunks, _) = octets.as_chunks::<4>();
+    for (word, octets) in words.iter_mut().zip(chunks) {
+        *word = u32::from_ne_bytes(*octets);
     }
 }
 

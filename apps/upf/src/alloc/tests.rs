@@ -1,3 +1,5 @@
+mod ue_address;
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;

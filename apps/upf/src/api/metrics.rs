@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::pfcp::node::statistics::Statistics;
+use crate::pfcp::node::Statistics;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::usage::UsageStatistics;
 
@@ -121,7 +121,7 @@ impl Collector {
         page.counters("upf_pfcp_answers", "PFCP responses received, by type and cause.", answers)?;
         let silent = it.unanswered.iter().map(|(which, count)| (kind(*which), *count));
         page.counters("upf_pfcp_unanswered", "PFCP requests without a response.", silent)?;
-        let reason = |(why, count): (&crate::pfcp::node::statistics::Discarded, &u64)| {
+        let reason = |(why, count): (&crate::pfcp::node::Discarded, &u64)| {
             ([("reason", why.name().to_owned())], *count)
         };
         let discarded = it.discarded.iter().map(reason);

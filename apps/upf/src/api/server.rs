@@ -1,8 +1,13 @@
-//! HTTP server thread.
+//! HTTP server thread. Its connections are few at a time, and none lives for long.
 
+use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, Query as UrlQuery, State};
@@ -10,10 +15,12 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get};
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Sleep;
 use utoipa::{IntoParams, OpenApi, ToSchema};
 
-use super::bounded::BoundedListener;
 use super::metrics;
 use super::query::{MAX_PAGE, Query, QueryError, QueryReceiver, QuerySender, Reply, pair};
 use super::view::{AssociationView, Page, Sample, SessionView, Trace, TraceSubject, protocol};
@@ -67,7 +74,7 @@ impl Drop for Api {
 /// If the server cannot listen on the address.
 pub fn serve(address: SocketAddr) -> Result<(Api, QueryReceiver), ApiError> {
     let failed = |what| move |source| ApiError { address, what, source };
-    let listener = TcpListener::bind(address).map_err(failed("cannot listen there"))?;
+    let listener = std::net::TcpListener::bind(address).map_err(failed("cannot listen there"))?;
     listener.set_nonblocking(true).map_err(failed("cannot be waited for"))?;
     let address = listener.local_addr().map_err(failed("has no address"))?;
     let (sender, receiver) = pair().map_err(|error| failed("has no eventfd")(error.into()))?;
@@ -76,7 +83,7 @@ pub fn serve(address: SocketAddr) -> Result<(Api, QueryReceiver), ApiError> {
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new().name("api".to_owned()).spawn(move || {
         let served = runtime.block_on(async move {
-            let listener = BoundedListener::new(tokio::net::TcpListener::from_std(listener)?);
+            let listener = BoundedListener::new(TcpListener::from_std(listener)?);
             let server = axum::serve(listener, router(sender)).into_future();
             tokio::select! {
                 served = server => served,
@@ -317,4 +324,93 @@ struct Description;
 /// Returns the OpenAPI document.
 fn document() -> utoipa::openapi::OpenApi {
     Description::openapi()
+}
+
+/// Maximum number of connections; further ones wait in the kernel's queue.
+const CONNECTIONS: usize = 32;
+/// Maximum lifetime of a connection: a silent client must not keep others out.
+const LIFETIME: Duration = Duration::from_secs(10);
+/// Pause after a failed `accept`, in most cases because no descriptor is free.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Listener with a limited number of connections.
+#[derive(Debug)]
+pub(super) struct BoundedListener {
+    listener: TcpListener,
+    free: Arc<Semaphore>,
+}
+
+impl BoundedListener {
+    pub(super) fn new(listener: TcpListener) -> Self {
+        Self { listener, free: Arc::new(Semaphore::new(CONNECTIONS)) }
+    }
+}
+
+impl axum::serve::Listener for BoundedListener {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        loop {
+            let permit = Arc::clone(&self.free).acquire_owned().await.ok();
+            match self.listener.accept().await {
+                Ok((stream, address)) => {
+                    let end = Box::pin(tokio::time::sleep(LIFETIME));
+                    return (Connection { stream, end, _permit: permit }, address);
+                }
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// Connection with a limited lifetime.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    end: Pin<Box<Sleep>>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Connection {
+    fn poll_end(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.end.as_mut().poll(context) {
+            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_end(context)?;
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        octets: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_end(context)?;
+        Pin::new(&mut self.stream).poll_write(context, octets)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }

@@ -16,8 +16,6 @@
 
 mod apply_rule;
 mod block_rules;
-mod due_charge;
-mod packet_fields;
 mod rate_meter;
 mod simple_rules;
 mod urr_limits;
@@ -31,11 +29,9 @@ use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::{
     Direction, Encapsulation, ForwardingAction, OuterPath, Rules, flag,
 };
-use crate::session::{PdrId, SessionIndex};
+use crate::session::{InstanceId, PdrId, SessionIndex};
 
 pub use block_rules::{Blocks, BlocksInTurn};
-pub use due_charge::Charge;
-pub use packet_fields::{PacketFields, Ports};
 pub use urr_limits::{is_later, marker_due, marker_sent};
 
 /// Decision about a packet.
@@ -308,6 +304,156 @@ const LOOK: u8 = 0;
 const CHECK: u8 = 1;
 /// Mode: charge a packet if it may leave.
 const CHARGE: u8 = 2;
+
+/// Charge that is due when a packet leaves, with the rule that decided.
+///
+/// Two words that are passed in registers. Fields of their own sizes would be stored one by one and
+/// read back together, which stalls store forwarding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Charge {
+    /// Lower 32 bits of the version of the rules; length of the inner packet in octets.
+    amount: u64,
+    /// 1 + index of the block, or 0 for the simple form. From bit 32 the index of the rule in the
+    /// block, from bit 48 the index of the path there, from bit 56 the direction.
+    by: u64,
+}
+
+impl Charge {
+    /// Creates the charge of the simple form.
+    #[inline(always)]
+    const fn new(version: u32, length: u32, direction: Direction) -> Self {
+        let amount = (version as u64) << 32 | length as u64;
+        Self { amount, by: (direction as u64) << 56 }
+    }
+
+    /// Returns the charge by a rule of a block, which is given as 1 + its index.
+    const fn by_rule(self, block: u32, rule: u16) -> Self {
+        let kept = self.by & 0xffff << 48;
+        Self { by: kept | (rule as u64) << 32 | block as u64, ..self }
+    }
+
+    /// Returns the charge by a path of the block.
+    const fn by_path(self, path: u8) -> Self {
+        Self { by: self.by & !(0xff << 48) | (path as u64) << 48, ..self }
+    }
+
+    /// Returns the lower 32 bits of the version of the rules.
+    #[inline(always)]
+    pub(crate) const fn version(self) -> u32 {
+        (self.amount >> 32) as u32
+    }
+
+    /// Returns the length of the inner packet in octets.
+    #[inline(always)]
+    const fn length(self) -> u32 {
+        self.amount as u32
+    }
+
+    /// Returns true if the simple form decided.
+    #[inline(always)]
+    const fn is_simple(self) -> bool {
+        self.by as u32 == 0
+    }
+
+    /// Returns the index of the block.
+    const fn block(self) -> Option<usize> {
+        match (self.by as u32).checked_sub(1) {
+            Some(index) => Some(index as usize),
+            None => None,
+        }
+    }
+
+    /// Returns the index of the rule in the block.
+    const fn rule(self) -> usize {
+        (self.by >> 32 & 0xffff) as usize
+    }
+
+    /// Returns the index of the path in the block.
+    const fn path(self) -> u8 {
+        (self.by >> 48) as u8
+    }
+
+    /// Returns the direction.
+    #[inline(always)]
+    const fn direction(self) -> Direction {
+        if self.by >> 56 == Direction::Uplink as u64 {
+            Direction::Uplink
+        } else {
+            Direction::Downlink
+        }
+    }
+}
+
+/// Fields of a packet that PDRs match, with its ingress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketFields {
+    /// Local TEID; `None`: it arrived without a tunnel.
+    pub tunnel: Option<u32>,
+    /// Network instance of the ingress.
+    pub instance: InstanceId,
+    /// QoS flow of its PDU session container.
+    pub qfi: Option<u8>,
+    /// IP version of the inner packet, 4 or 6.
+    pub family: u8,
+    /// Source: first bit most significant, an IPv4 address in the upper 32 bits.
+    pub source: u128,
+    /// Destination, in the same form.
+    pub destination: u128,
+    /// Protocol behind extension headers.
+    pub protocol: u8,
+    /// Type of service or traffic class.
+    pub tos: u8,
+    /// Ports of the transport header.
+    pub ports: Ports,
+    /// Security parameter index of ESP or AH.
+    pub spi: Option<u32>,
+    /// IPv6 flow label.
+    pub flow_label: u32,
+    /// Length of the inner IP packet with its header, in octets.
+    pub length: u32,
+}
+
+/// Ports of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ports {
+    /// Source and destination port; of a later fragment those of the first one, if it was seen.
+    Known(u16, u16),
+    /// The protocol has no ports.
+    None,
+    /// A later fragment whose first one was not seen: nothing behind its IP header is known.
+    Unknown,
+}
+
+impl PacketFields {
+    /// Returns the family and bits of an address in the form of this struct.
+    #[must_use]
+    pub fn address(address: IpAddr) -> (u8, u128) {
+        match address {
+            IpAddr::V4(address) => (4, u128::from(address.to_bits()) << 96),
+            IpAddr::V6(address) => (6, address.to_bits()),
+        }
+    }
+}
+
+impl PacketFields {
+    /// Returns true for a possible Router Solicitation, whose source is link-local or unspecified
+    /// (RFC 4861 clause 4.1).
+    #[inline]
+    #[must_use]
+    pub const fn is_solicitation(&self) -> bool {
+        let is_local = self.source >> 118 == 0xFE80 >> 6 || self.source == 0;
+        self.family == 6 && self.protocol == 58 && is_local
+    }
+
+    /// Returns true for a possible Router Advertisement: to all nodes or a link-local address.
+    #[inline]
+    #[must_use]
+    pub const fn is_advertisement(&self) -> bool {
+        let to = self.destination;
+        let is_local = to >> 118 == 0xFE80 >> 6 || to >> 120 == 0xFF;
+        self.family == 6 && self.protocol == 58 && is_local
+    }
+}
 
 #[cfg(test)]
 mod tests;

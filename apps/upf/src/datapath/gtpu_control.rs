@@ -14,8 +14,8 @@ use super::rate_limiter::RateLimiter;
 use super::routes::Routes;
 use super::slow_path::SlowPath;
 use crate::config::Gtp;
+use crate::rules::layout::TeidLayout;
 use crate::rules::layout::drop_reason::DropReason;
-use crate::rules::layout::key::TeidLayout;
 use crate::rules::layout::session_rules::Direction;
 
 /// Replies to GTP-U messages and their rates.

@@ -10,11 +10,10 @@ use fastlane::{Error, LaneInfo, Shape, Turn};
 
 use super::classify::{self, BlocksInTurn, Classifier};
 use crate::rules::layout::drop_reason::{DropReason, HOLDING};
-use crate::rules::layout::key::TeidLayout;
-use crate::rules::layout::key::{self, Framed};
-use crate::rules::layout::key::{SessionRef, TunnelKey, UeKey};
 use crate::rules::layout::session_rules::{Block, Rules};
-use crate::rules::layout::{counter_slots as state, table};
+use crate::rules::layout::{
+    FRAMED_ANY, Framed, SessionRef, TeidLayout, TunnelKey, UeKey, counter_slots as state, table,
+};
 use crate::session::{InstanceId, SessionIndex};
 
 /// Words of an entry of the drop reason table: packets, octets.
@@ -158,7 +157,7 @@ impl LaneTables {
         instance: InstanceId,
         to: DestinationAddress,
     ) -> Option<SessionIndex> {
-        self.framed.get(turn, key::FRAMED_ANY)?;
+        self.framed.get(turn, FRAMED_ANY)?;
         let index = match to {
             DestinationAddress::V4(address) => self.framed4.lookup(turn, address)?,
             DestinationAddress::V6(address) => self.framed6.lookup(turn, address)?,

@@ -15,8 +15,8 @@ use super::outer_header::GtpuPacket;
 use super::port_map::PortMap;
 use super::routes::BATCH;
 use crate::config::Role;
-use crate::rules::layout::key::{TeidLayout, UeKey};
 use crate::rules::layout::session_rules::{Direction, Rules};
+use crate::rules::layout::{TeidLayout, UeKey};
 use crate::session::{InstanceId, SessionIndex};
 
 /// A UE packet as it arrived.

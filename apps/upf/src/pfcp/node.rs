@@ -6,41 +6,35 @@
 mod association_client;
 mod association_server;
 mod attach;
-mod bulk_removal;
 mod dispatch;
 mod heartbeat;
-mod identity;
 mod node_messages;
-mod session_handlers;
-pub mod statistics;
+mod session_followers;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::DerefMut;
 
 use fastlane::table::{RecordWriter, TableError};
-use fastlane_pfcp::{Message, MessageType};
+use fastlane_pfcp::{Cause, Message, MessageType};
 
 use self::association_client::Initiations;
-pub use self::attach::{AttachError, Keep, NodeRecord, NodeTables};
+use self::association_server::Removal;
 use self::attach::{BLOCK, begin};
-use self::bulk_removal::Removal;
 use self::heartbeat::Heartbeats;
-pub use self::identity::Identity;
-use self::session_handlers::RecoverySet;
-use self::statistics::Statistics;
+use self::session_followers::{RecoverySet, SessionCounts};
 use super::associations::{Association, Associations};
 use super::overload::{Limiter, Overload};
-use super::paths::Paths;
+use super::paths::{Markers, Paths};
+use super::sessions::Sessions;
 use super::{Outbox, Request, Requests};
 use crate::config::Settings;
-use crate::pfcp::end_marker::Markers;
-use crate::pfcp::sessions::Sessions;
-use crate::session::Session;
-use crate::time::Now;
-use crate::time::{MILLISECOND, SECOND};
+use crate::time::{MILLISECOND, Now, SECOND};
 use crate::transactions::{ResponseCache, SEQUENCES};
 use crate::usage::{ReportContext, Usage, UsageStatistics};
+
+pub use self::attach::{AttachError, Keep, NodeRecord, NodeTables};
+pub use self::node_messages::Identity;
 
 /// Writer of the node record, owned or shared.
 pub type Cell<V> = Box<dyn DerefMut<Target = RecordWriter<V>> + Send>;
@@ -66,10 +60,7 @@ pub struct Node {
     usage: Usage,
     /// Time at which `usage` has work.
     usage_at: u64,
-    /// Number of sessions of each association.
-    by_peer: BTreeMap<u16, usize>,
-    /// Number of PDRs, FARs, QERs, URRs and BARs of all sessions.
-    rules: [u64; 5],
+    counts: SessionCounts,
     /// Sessions of the previous process that are not recovered yet.
     unfollowed: RecoverySet,
     /// Bulk removals of sessions, at most one per association.
@@ -152,8 +143,7 @@ impl Node {
             sessions,
             usage,
             usage_at: now.monotonic,
-            by_peer: BTreeMap::new(),
-            rules: [0; 5],
+            counts: SessionCounts::default(),
             unfollowed,
             removals: VecDeque::new(),
             statistics: std::mem::take(&mut keep.statistics),
@@ -162,7 +152,7 @@ impl Node {
         };
         let places: Vec<u16> = node.peers.iter().map(|found| found.peer.index).collect();
         places.into_iter().for_each(|index| node.heartbeats.begin(now, index));
-        session_handlers::recover_slice(&mut NodeContext { node: &mut node, now, out });
+        session_followers::recover_slice(&mut NodeContext { node: &mut node, now, out });
         Ok(node)
     }
 
@@ -211,13 +201,13 @@ impl Node {
     /// Returns the number of sessions of an association.
     #[must_use]
     pub fn sessions_of(&self, peer: u16) -> usize {
-        self.by_peer.get(&peer).copied().unwrap_or(0)
+        self.counts.of_peer(peer)
     }
 
     /// Returns the number of PDRs, FARs, QERs, URRs and BARs of all sessions.
     #[must_use]
     pub const fn rules(&self) -> [u64; 5] {
-        self.rules
+        self.counts.rules()
     }
 
     /// Returns the associations.
@@ -266,7 +256,7 @@ impl Node {
             dispatch::given_up(cx, tag, sequence);
         }
         heartbeat::expire(cx);
-        session_handlers::recover_slice(cx);
+        session_followers::recover_slice(cx);
         association_server::go_on_removing(cx);
         while let Some(index) = cx.node.heartbeats.next(now) {
             heartbeat::ask_whether_there(cx, index);
@@ -343,24 +333,112 @@ impl Node {
 
     fn count_answer_of(&mut self, bytes: &[u8]) {
         if let Ok((message, _)) = Message::parse(bytes) {
-            self.count_answer(message.header.message_type, node_messages::cause_of(&message));
+            self.count_answer(message.header.message_type, cause_of(&message));
         }
     }
+}
 
-    /// Updates the number of sessions per association and the number of rules.
-    fn count(&mut self, before: Option<&Session>, after: Option<&Session>) {
-        let of = |session: Option<&Session>| session.map_or([0; 5], Session::rules);
-        let (old, new) = (of(before), of(after));
-        for ((sum, old), new) in self.rules.iter_mut().zip(old).zip(new) {
-            *sum = (*sum + new as u64).saturating_sub(old as u64);
-        }
-        if let Some(after) = after {
-            *self.by_peer.entry(after.peer).or_default() += 1;
-        }
-        if let Some(count) = before.and_then(|before| self.by_peer.get_mut(&before.peer)) {
-            *count = count.saturating_sub(1);
+/// Counters of the PFCP server. They are monotonic during the life of the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Received messages by message type, including discarded ones with a valid header.
+    pub received: BTreeMap<u8, u64>,
+    /// Responses sent by message type and cause (0 without one), without retransmissions.
+    pub answered: BTreeMap<(u8, u8), u64>,
+    /// Requests sent by message type, without retransmissions.
+    pub requested: BTreeMap<u8, u64>,
+    /// Responses received by message type and cause (0 without one).
+    pub answers: BTreeMap<(u8, u8), u64>,
+    /// Requests without response by message type.
+    pub unanswered: BTreeMap<u8, u64>,
+    /// Responses repeated for retransmitted requests.
+    pub repeated: u64,
+    /// Discarded datagrams by reason.
+    pub discarded: BTreeMap<Discarded, u64>,
+    /// Associations set up.
+    pub associations_up: u64,
+    /// Associations released.
+    pub associations_released: u64,
+    /// Associations whose peer became silent.
+    pub associations_lost: u64,
+    /// Detected restarts of peers.
+    pub restorations: u64,
+    /// Sessions removed because their association ended or their peer restarted.
+    pub sessions_removed: u64,
+    /// GTP-U path failures.
+    pub paths_failed: u64,
+    /// GTP-U path recoveries.
+    pub paths_recovered: u64,
+    /// End markers that lanes could not send in time.
+    pub end_markers_given_up: u64,
+    /// Lane messages by kind.
+    pub lane_messages: BTreeMap<u32, u64>,
+    /// Datagrams that could not be sent.
+    pub send_failed: u64,
+    /// Failed table writes.
+    pub table_failed: u64,
+}
+
+/// Reason why a datagram, or a message in it, was discarded without response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Discarded {
+    /// Malformed message: too short, or its length differs from that of the datagram.
+    Malformed,
+    /// Other protocol version, beyond the rate limit of responses.
+    Version,
+    /// Unknown message type, or one that is not sent to a UPF.
+    MessageType,
+    /// Flag S does not match the message type.
+    SeidFlag,
+    /// Response without a request.
+    Unsolicited,
+    /// A mandatory IE is missing in a heartbeat or a response.
+    MissingIe,
+    /// Too many messages in a datagram.
+    Bundle,
+    /// Sessions of the association are being removed; the peer retransmits.
+    Busy,
+}
+
+impl Discarded {
+    /// All discard reasons.
+    pub const ALL: [Self; 8] = [
+        Self::Malformed,
+        Self::Version,
+        Self::MessageType,
+        Self::SeidFlag,
+        Self::Unsolicited,
+        Self::MissingIe,
+        Self::Bundle,
+        Self::Busy,
+    ];
+
+    /// Returns the name used in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Version => "version",
+            Self::MessageType => "message_type",
+            Self::SeidFlag => "seid_flag",
+            Self::Unsolicited => "unsolicited",
+            Self::MissingIe => "missing_ie",
+            Self::Bundle => "bundle",
+            Self::Busy => "busy",
         }
     }
+}
+
+impl Statistics {
+    /// Counts a discarded datagram or message.
+    pub fn discard(&mut self, reason: Discarded) {
+        *self.discarded.entry(reason).or_default() += 1;
+    }
+}
+
+/// Returns the cause of a response; 0 if it has none.
+fn cause_of(message: &Message<'_>) -> u8 {
+    message.group().find::<Cause>().ok().flatten().map_or(0, |cause| cause.0)
 }
 
 impl std::fmt::Debug for Node {

@@ -9,33 +9,42 @@
 //! address.
 
 mod draft;
-mod procedures;
+mod modification;
 mod session_messages;
-mod teardown;
+mod session_table;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use fastlane::table::EntryId;
-use fastlane_pfcp::{Message, MessageType};
+use fastlane_pfcp::ie::{self, FSeid, FailedRuleId};
+use fastlane_pfcp::{Cause, Fault, Group, Ie, IeType, Message, MessageType};
 
-pub use self::teardown::is_in;
+use self::draft::{CompletedDraft, Created, Draft, DraftContext};
+use self::modification::UrrChange;
+use self::session_messages::{
+    Response, check, cp_fseid, created, network, refusal_of, refused_by, seid_of, supi, up_seid,
+};
 use super::{NodeName, Peer, RequestKey};
-use crate::alloc::{Addresses, Family, SessionIndices};
+use crate::alloc::{Addresses, Family, SessionIndices, first_generation};
 use crate::config::Settings;
 use crate::rules::compile::keys;
-use crate::rules::layout::counter_slots::WORDS;
-use crate::rules::layout::key::{TeidLayout, UeKey};
-use crate::rules::publish::{PublishError, Published};
-use crate::session::{InstanceId, Pdr, Prefix, Session, SessionIndex, Source};
+use crate::rules::layout::{TeidLayout, UeKey};
+use crate::rules::publish::Published;
+use crate::session::{Pdr, Reporting, Session, SessionIndex, Source, Urr, UrrId, UsageReport};
+use crate::store::Store;
+use crate::time::{Now, SECOND};
+use crate::usage::{self, Meter};
+
+pub use self::modification::is_in;
+pub use self::session_table::SessionsError;
 pub use crate::session::{Network, Refusal};
-use crate::store::record::SessionRecord;
-use crate::store::{AllocatedAddresses, Store, StoreError, subscriber};
-use crate::time::{MILLISECOND, Now, SECOND};
-use crate::usage::{SessionBackend, StateSlots};
 
 /// Quarantine of a session index and of a UE address beyond the time in which a request can be
 /// retransmitted. It is longer than packets stay in flight.
 const GRACE: u64 = 2 * SECOND;
+
+/// Maximum number of FQ-CSIDs of a session: one for each kind of node (table 7.5.2-1).
+const SETS: usize = 8;
 
 /// Context of a session request.
 #[derive(Clone, Copy, Debug)]
@@ -77,102 +86,197 @@ pub struct Sessions {
     change: Option<Change>,
 }
 
-/// Error of saving a session.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionsError {
-    /// The session could not be stored.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The session could not be published.
-    #[error(transparent)]
-    Publish(#[from] PublishError),
+/// Result of a valid request, not yet committed.
+struct Outcome {
+    session: Session,
+    created: Vec<Created>,
+    reports: Vec<UsageReport>,
+    /// UE addresses taken from pools for this request.
+    taken: Vec<UeKey>,
 }
 
 impl Sessions {
-    /// Opens the sessions of a store, and publishes what their records say.
-    #[must_use]
-    pub fn open(
-        settings: &Settings,
-        node_id: NodeName,
-        store: Store,
-        published: Published,
-    ) -> Self {
-        let t1 = settings.n4.t1_ms.saturating_mul(MILLISECOND);
-        let life = t1.saturating_mul(settings.n4.n1.into());
-        let mut this = Self {
-            network: settings.network(),
-            shape: TeidLayout::of(settings.sessions as usize),
-            places: SessionIndices::open(&store),
-            addresses: pools(settings, life.saturating_add(GRACE)),
-            life,
-            settings: settings.clone(),
-            node_id,
-            store,
-            published,
-            change: None,
+    /// Handles a session establishment (tables 7.5.2-1 and 7.5.3.1-1). Returns the response, which
+    /// is committed if the request is accepted.
+    pub fn establish(&mut self, message: &Message<'_>, context: &Context<'_>) -> Vec<u8> {
+        let node_id = self.node_id.clone();
+        let answer = Response {
+            message_type: MessageType::SESSION_ESTABLISHMENT_RESPONSE,
+            seid: seid_of(&message.group()),
+            sequence: message.header.sequence,
+            node: Some(&node_id),
         };
-        this.recover();
-        this
+        self.try_establish(message, context, answer).unwrap_or_else(|it| answer.refused(&it))
     }
 
-    fn recover(&mut self) {
-        let Self { store, published, network, addresses, .. } = self;
-        let read = |id: SessionIndex| {
-            let session = store.get(id);
-            if session.is_none() && store.record(id).is_some_and(SessionRecord::is_live) {
-                tracing::error!(
-                    "session {} cannot be decoded; delete it and establish it again",
-                    id.0
-                );
+    fn try_establish(
+        &mut self,
+        message: &Message<'_>,
+        context: &Context<'_>,
+        answer: Response<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
+        check(message)?;
+        self.check_room(context.now)?;
+        let peer = context.peer.ok_or(Refusal::because(Cause::NO_ESTABLISHED_PFCP_ASSOCIATION))?;
+        let group = message.group();
+        let mut session = new_session(&group, peer.index, context.now)?;
+        let rested = context.now.monotonic.saturating_sub(self.life.saturating_add(GRACE));
+        let id = self.places.take(&self.store, rested.max(1));
+        let id = id.ok_or(Refusal::because(Cause::NO_RESOURCES_AVAILABLE))?;
+        session.id = id;
+        session.version = self.store.next_version();
+        let version = session.version;
+        session.generation = match self.store.record(id) {
+            Some(record) => record.generation,
+            None => first_generation(id),
+        };
+        // The generation is never 0 and never repeats for this index.
+        session.generation = session.generation.max(1);
+        session.seid = u64::from(session.generation) << 32 | u64::from(id.0);
+        let begun = session.generation;
+        let outcome = self.build(session, None, context, &group).and_then(|mut outcome| {
+            if outcome.session.generation == begun {
+                outcome.session.generation = begun.wrapping_add(1);
             }
-            session
-        };
-        // Each session is read once: this process serves no request before.
-        let recovered = published.recover_with(read, |session, keys| {
-            let users = users_of(session, keys.users, network, addresses);
-            users.iter().for_each(|key| addresses.claim(key));
-            addresses.resume(&AllocatedAddresses::to(session), None);
+            let seid = up_seid(outcome.session.seid, context.local);
+            let bytes = answer.write(Cause::REQUEST_ACCEPTED, |w| {
+                w.put(&seid);
+                created(w, &outcome.created);
+            });
+            self.carry_out(None, &outcome, answer, &bytes, context)?;
+            Ok(bytes)
         });
-        for (id, error) in &recovered.failed {
-            tracing::error!("session {} is stored but not published: {error}", id.0);
+        if outcome.is_err() {
+            match self.store.record(id) {
+                // The commit could not be undone: the session exists.
+                Some(record) if record.version >= version && record.is_live() => {}
+                Some(record) if record.version >= version => self.places.give_back(id),
+                _ => self.places.untake(id),
+            }
         }
-        // The current time is unknown, but it is not earlier than the last removal.
-        let gone = || store.places(0).filter_map(|(_, record)| Some((record, record.gone_at()?)));
-        let last = gone().map(|(_, at)| at).max().unwrap_or(0);
-        let rest = self.life.saturating_add(GRACE);
-        for (record, at) in gone() {
-            let Some(given) = record.had() else { continue };
-            addresses.resume(&given, Some(at).filter(|at| at.saturating_add(rest) >= last));
+        outcome
+    }
+
+    /// Checks that there is room for another response. A response that may still be retransmitted
+    /// is never evicted, so a control plane that sends faster is told of congestion. The room
+    /// exceeds what this thread can produce.
+    fn check_room(&mut self, now: Now) -> Result<(), Refusal> {
+        let has_room = self.store.make_room(now.monotonic.saturating_sub(self.life).max(1));
+        let congestion = Refusal::because(Cause::PFCP_ENTITY_IN_CONGESTION);
+        if has_room { Ok(()) } else { Err(congestion) }
+    }
+
+    /// Builds the session that the request describes, with all its resources. A refused request
+    /// returns its allocations.
+    fn build(
+        &mut self,
+        session: Session,
+        before: Option<&Session>,
+        context: &Context<'_>,
+        group: &Group<'_>,
+    ) -> Result<Outcome, Refusal> {
+        let flags = group.find::<ie::PfcpsereqFlags>()?.unwrap_or_default();
+        let (store, published, shape) = (&self.store, &self.published, self.shape);
+        let owner = |teid| owner_of(store, published, shape, teid);
+        let version = before.map_or(0, |before| before.version);
+        let meter = |urr: &Urr| meter_of(published, version, urr);
+        let draft_context = DraftContext {
+            network: &self.network,
+            settings: &self.settings,
+            shape,
+            addresses: &mut self.addresses,
+            owner: &owner,
+            meter: &meter,
+            restores: flags.has(ie::PfcpsereqFlags::RESTI),
+            now: context.now,
+        };
+        let mut draft = Draft::of(session, draft_context);
+        if let Err(refusal) = fill(&mut draft, before.is_some(), group) {
+            draft.give_up();
+            return Err(refusal);
         }
+        let ready = draft.ready();
+        let taken = ready.taken.clone();
+        self.complete(ready, before, context.now, group)
+            .inspect_err(|_| taken.iter().for_each(|key| self.addresses.give_back(key)))
     }
 
-    /// Returns the number of sessions.
-    #[must_use]
-    pub const fn len(&self) -> u32 {
-        self.places.live()
+    /// Completes a draft with what needs the tables: checks that no other session has its keys,
+    /// assigns state slots and collects usage reports.
+    fn complete(
+        &mut self,
+        ready: CompletedDraft,
+        before: Option<&Session>,
+        now: Now,
+        group: &Group<'_>,
+    ) -> Result<Outcome, Refusal> {
+        let CompletedDraft { mut session, created, removed, begun, taken } = ready;
+        self.published.check(&session).map_err(|error| refused_by(&error, &session))?;
+        let is_asked = asked(group, &session, &begun)?;
+        self.published
+            .assign(before, &mut session)
+            .map_err(|_| Refusal::because(Cause::NO_RESOURCES_AVAILABLE))?;
+        for urr in session.urrs.iter_mut().filter(|urr| begun.contains(&urr.id)) {
+            let meter = meter_of(&self.published, 0, urr);
+            usage::begin(urr, &meter, now);
+        }
+        let reports = match before {
+            Some(before) => {
+                let change = UrrChange { before, removed, begun, is_asked };
+                self.collect_reports(&mut session, change, now)
+            }
+            None => Vec::new(),
+        };
+        Ok(Outcome { session, created, reports, taken })
     }
 
-    /// Returns true if there are no elements.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Returns the published rules.
-    #[must_use]
-    pub const fn published(&self) -> &Published {
-        &self.published
-    }
-
-    /// Returns the UE address pools.
-    #[must_use]
-    pub const fn addresses(&self) -> &Addresses {
-        &self.addresses
-    }
-
-    /// Returns the number of sessions in each of the 256 shards.
-    pub fn by_shard(&self) -> impl Iterator<Item = u32> {
-        self.places.by_shard()
+    /// Commits and publishes a session. If publishing fails, the session before the request is
+    /// restored.
+    fn carry_out(
+        &mut self,
+        before: Option<&Session>,
+        outcome: &Outcome,
+        answer: Response<'_>,
+        bytes: &[u8],
+        context: &Context<'_>,
+    ) -> Result<(), Refusal> {
+        let (session, now) = (&outcome.session, context.now);
+        let give_back = |addresses: &mut Addresses| {
+            outcome.taken.iter().for_each(|key| addresses.give_back(key));
+        };
+        if let Err(error) = self.store.commit(session, Some((&context.key, bytes)), now.monotonic) {
+            give_back(&mut self.addresses);
+            self.published.unassign(before, session);
+            if let Some(before) = before {
+                self.fall_back(session, before);
+            }
+            return Err(refusal_of(&error));
+        }
+        let Err(error) = self.published.publish(before, session) else {
+            self.exchange_addresses(before, Some(session), now);
+            let (before, after) = (before.cloned(), Some(session.clone()));
+            self.change = Some(Change { before, after });
+            return Ok(());
+        };
+        let refusal = refused_by(&error, session);
+        let version = self.store.next_version();
+        let undone = match before {
+            Some(before) => Session { generation: session.generation, version, ..before.clone() },
+            None => Session { is_deleted: true, version, ..session.clone() },
+        };
+        let refused = answer.refused(&refusal);
+        let undone_at = self.store.commit(&undone, Some((&context.key, &refused)), now.monotonic);
+        match undone_at {
+            Ok(()) => {
+                give_back(&mut self.addresses);
+                self.published.unassign(before, session);
+                if before.is_some() {
+                    self.fall_back(session, &undone);
+                }
+            }
+            Err(error) => tracing::error!("session {}: {error}", session.id.0),
+        }
+        Err(refusal)
     }
 
     /// Returns the stored response to a request if it may still be retransmitted. A response sent
@@ -186,24 +290,6 @@ impl Sessions {
     ) -> Option<Vec<u8>> {
         let since = now.monotonic.saturating_sub(self.life);
         self.store.answer(key, since, begun)
-    }
-
-    /// Stores and publishes a session after a change that no request made, such as a usage report.
-    /// Its version comes from `next_version`.
-    ///
-    /// # Errors
-    /// The session could not be stored or published. If it could not be stored, nothing has
-    /// changed.
-    pub fn save(&mut self, session: &Session, now: Now) -> Result<(), SessionsError> {
-        let before = self.store.get(session.id);
-        self.store.commit(session, None, now.monotonic)?;
-        self.published.publish(before.as_ref(), session)?;
-        Ok(())
-    }
-
-    /// Takes the change made by the last request.
-    pub const fn take_change(&mut self) -> Option<Change> {
-        self.change.take()
     }
 
     /// Returns the response to a request for a session that does not exist or belongs to another
@@ -220,74 +306,12 @@ impl Sessions {
         self.store.get(id)
     }
 
-    /// Returns the indices of all sessions, in order.
-    pub fn ids(&self) -> impl Iterator<Item = SessionIndex> {
-        self.ids_from(0)
-    }
-
-    /// Returns the session indices from `index` on, to continue an interrupted scan.
-    pub fn ids_from(&self, index: u32) -> impl Iterator<Item = SessionIndex> {
-        self.store.places(index).filter(|(_, record)| record.is_live()).map(|(id, _)| id)
-    }
-
-    /// Returns all sessions, in the order of their indices.
-    pub fn iter(&self) -> impl Iterator<Item = Session> {
-        self.ids().filter_map(|id| self.get(id))
-    }
-
     /// Returns the session with one of our SEIDs.
     #[must_use]
     pub fn find(&self, seid: u64) -> Option<Session> {
         let id = SessionIndex(seid as u32);
         let record = self.store.record(id)?;
         if record.seid == seid && record.is_live() { self.store.get(id) } else { None }
-    }
-
-    /// Returns the session with a UE address in a network instance.
-    #[must_use]
-    pub fn find_user(&self, instance: InstanceId, address: IpAddr) -> Option<SessionIndex> {
-        self.published.user(match address {
-            IpAddr::V4(address) => UeKey::v4(instance, address),
-            IpAddr::V6(address) => UeKey::v6(instance, address),
-        })
-    }
-
-    /// Returns the session that owns one of our TEIDs.
-    #[must_use]
-    pub fn find_tunnel(&self, teid: u32) -> Option<SessionIndex> {
-        procedures::owner_of(&self.store, &self.published, self.shape, teid)
-    }
-
-    /// Returns the sessions of a subscriber. It scans all records, so it is for operators only.
-    pub fn find_supi<'a>(&'a self, supi: &'a str) -> impl Iterator<Item = Session> + 'a {
-        let hash = subscriber(supi);
-        let places = self.store.places(0);
-        let places = places.filter(move |(_, it)| it.is_live() && it.subscriber == hash);
-        let sessions = places.filter_map(|(id, _)| self.get(id));
-        sessions.filter(move |session| session.supi.as_deref() == Some(supi))
-    }
-
-    /// Returns the first session of an association with an index in `from..end`, and the index at
-    /// which the search continues.
-    #[must_use]
-    pub fn next_of_peer(&self, from: u32, end: u32, peer: u16) -> (Option<SessionIndex>, u32) {
-        let end = end.min(self.capacity());
-        let mut places = self.store.places(from).take_while(|(id, _)| id.0 < end);
-        let found = places.find(|(_, it)| it.is_live() && it.peer == peer).map(|(id, _)| id);
-        (found, found.map_or(end.max(from), |id| id.0 + 1))
-    }
-
-    /// Returns the association index of the session with one of our SEIDs.
-    #[must_use]
-    pub fn peer_of(&self, seid: u64) -> Option<u16> {
-        let record = self.store.record(SessionIndex(seid as u32))?;
-        (record.seid == seid && record.is_live()).then_some(record.peer)
-    }
-
-    /// Returns the maximum number of sessions.
-    #[must_use]
-    pub fn capacity(&self) -> u32 {
-        self.store.capacity()
     }
 
     /// Claims the UE addresses after a change and puts those before it, if no longer used, into
@@ -329,60 +353,93 @@ fn users_of(
     users
 }
 
-impl StateSlots for Sessions {
-    fn line(&self, line: u32) -> [u64; WORDS] {
-        self.published.tables().state.read(EntryId(line))
+/// Applies the IEs of a request to a draft.
+fn fill(draft: &mut Draft<'_>, is_change: bool, group: &Group<'_>) -> Result<(), Refusal> {
+    draft.common(group)?;
+    if is_change {
+        draft.remove(group)?;
     }
+    draft.create(group)?;
+    if is_change {
+        draft.update(group)?;
+    }
+    let mut removed = Vec::new();
+    for it in group.groups(IeType::REMOVE_FAR) {
+        removed.push(it.need::<ie::FarId>()?.0);
+    }
+    draft.check(&removed)
 }
 
-impl SessionBackend for Sessions {
-    fn capacity(&self) -> u32 {
-        self.store.capacity()
+/// Returns the URRs whose usage is queried, by number or all (QAURR), except those created by this
+/// request.
+fn asked(group: &Group<'_>, session: &Session, begun: &[UrrId]) -> Result<Vec<UrrId>, Refusal> {
+    let flags = group.find::<ie::PfcpsmreqFlags>()?.unwrap_or_default();
+    let known = session.urrs.iter().map(|urr| urr.id).filter(|id| !begun.contains(id));
+    let known: Vec<UrrId> = known.collect();
+    if flags.has(ie::PfcpsmreqFlags::QAURR) {
+        return Ok(known);
     }
-
-    fn session(&self, id: SessionIndex) -> Option<Session> {
-        self.get(id)
-    }
-
-    fn next_version(&mut self) -> u64 {
-        self.store.next_version()
-    }
-
-    fn commit(&mut self, session: &Session, now: Now) -> Result<(), String> {
-        self.save(session, now).map_err(|error| error.to_string())
-    }
-
-    fn peer_address(&self, session: &Session) -> (SocketAddr, Option<IpAddr>) {
-        (SocketAddr::new(session.cp_fseid.address, self.settings.n4.port), None)
-    }
-
-    fn is_published(&self, session: &Session) -> bool {
-        let rules = self.published.rules(session.id);
-        rules.is_some_and(|rules| u64::from(rules.version()) == session.version & 0xFFFF_FFFF)
-    }
-
-    fn raised(&self, from: u32, count: u32, visit: &mut dyn FnMut(SessionIndex, u64)) {
-        let places = from as usize..(from as usize).saturating_add(count as usize);
-        let events = &self.published.tables().events;
-        events.scan_range(places, |id, seen| visit(SessionIndex(id.0), seen));
-    }
-
-    fn done(&mut self, id: SessionIndex, seen: u64) {
-        self.published.tables().events.done(EntryId(id.0), seen);
-    }
-}
-
-/// Creates the address pools of checked settings.
-fn pools(settings: &Settings, rest: u64) -> Addresses {
-    let mut addresses = Addresses::resting(rest);
-    for pool in &settings.pools {
-        let Some(instance) = settings.instance(&pool.network_instance) else { continue };
-        let Some((address, length)) = pool.prefix.split_once('/') else { continue };
-        if let (Ok(address), Ok(length)) = (address.parse(), length.parse()) {
-            addresses.add(instance, Prefix { address, length }, pool.allocate);
+    let mut asked = Vec::new();
+    for it in group.groups(IeType::QUERY_URR) {
+        let id = it.need::<ie::UrrId>()?.0;
+        if !session.urrs.iter().any(|urr| urr.id == id) {
+            return Err(Refusal::rule(FailedRuleId::Urr(id)));
         }
+        asked.extend(known.contains(&id).then_some(id));
     }
-    addresses
+    Ok(asked)
+}
+
+/// Returns a session without rules, from an establishment request.
+fn new_session(group: &Group<'_>, peer: u16, now: Now) -> Result<Session, Refusal> {
+    let sets = group.all::<ie::FqCsid<'_>>().take(SETS).map(|set| {
+        let mut octets = Vec::new();
+        set?.encode(&mut octets);
+        Ok(octets)
+    });
+    Ok(Session {
+        id: SessionIndex(0),
+        seid: 0,
+        cp_fseid: cp_fseid(&group.need::<FSeid>()?)?,
+        peer,
+        version: 0,
+        generation: 0,
+        discarded: 0,
+        is_deleted: false,
+        established: now.real,
+        pdn_type: group.find::<ie::PdnType>()?.map_or(0, |it| it.0),
+        supi: supi(group)?,
+        network: network(group)?,
+        inactivity_s: None,
+        fq_csids: sets.collect::<Result<_, Fault>>()?,
+        pdrs: Vec::new(),
+        fars: Vec::new(),
+        qers: Vec::new(),
+        urrs: Vec::new(),
+        bars: Vec::new(),
+        reporting: Reporting::default(),
+    })
+}
+
+/// Returns the session that owns a TEID, by its number or by the exact table.
+fn owner_of(
+    store: &Store,
+    published: &Published,
+    shape: TeidLayout,
+    teid: u32,
+) -> Option<SessionIndex> {
+    let by_number = || {
+        let id = shape.session(teid);
+        let session = store.get(id)?;
+        let has = |pdr: &Pdr| pdr.tunnel.is_some_and(|tunnel| tunnel.teid == teid);
+        session.pdrs.iter().any(has).then_some(id)
+    };
+    published.tunnel(teid).or_else(by_number)
+}
+
+/// Returns what a URR has counted under the rules of `version`.
+fn meter_of(published: &Published, version: u64, urr: &Urr) -> Meter {
+    Meter::of(published.tables().state.read(EntryId(urr.progress.line)), version)
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::layout::session_rules::{Block, Rules, forwarding};
+use super::layout::{TeidLayout, TunnelKey, UeKey};
 use crate::config::{Predefined, Role, Settings};
-use crate::rules::layout::key::{TeidLayout, TunnelKey, UeKey};
-use crate::rules::layout::session_rules::{Block, Rules, forwarding};
 use crate::session::{
     FarId, FlowDescription, FlowError, InstanceId, Pdr, PdrId, Prefix, QerId, Session, Source,
     UrrId,

@@ -21,13 +21,10 @@ use fastlane::table::{EntryId, TableError};
 
 use self::framed_networks::{FramedNetworks, NetworkError};
 use self::slot_allocator::IndexAllocator;
-use super::tables::Tables;
-use crate::rules::compile::{
-    CompileError, Compiled, Context, FramedRoute, LookupKeys, compile, keys,
-};
-use crate::rules::layout::key::{SessionRef, TunnelKey, UeKey};
-use crate::rules::layout::session_rules::{Block, CHAIN, Rules};
-use crate::rules::layout::{counter_slots, table};
+use super::Tables;
+use super::compile::{CompileError, Compiled, Context, FramedRoute, LookupKeys, compile, keys};
+use super::layout::session_rules::{Block, CHAIN, Rules};
+use super::layout::{SessionRef, TunnelKey, UeKey, counter_slots, table};
 use crate::session::{Session, SessionIndex};
 
 pub use table_recovery::Recovered;
@@ -89,7 +86,7 @@ pub struct Published {
 /// Stops a test before each change of a table, at a failpoint.
 fn step() {
     #[cfg(test)]
-    crate::failpoint::fail_if_due();
+    crate::tests::fail_if_due();
 }
 
 /// Entries added by a publication that may still fail.
@@ -147,7 +144,8 @@ impl Published {
         if tunnels.len() + new > tunnels.capacity() {
             return Err(PublishError::None("entry for a tunnel"));
         }
-        if !self.networks.has_room(&self.tables, &compiled.framed, id) {
+        let framed = &compiled.framed;
+        if !framed.is_empty() && !self.networks.has_room(&self.tables, framed, id) {
             return Err(PublishError::None("entry for a network"));
         }
         Ok(())

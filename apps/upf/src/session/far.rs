@@ -6,8 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use fastlane_pfcp::ie::{self, FailedRuleId, OuterHeaderCreation, RedirectAddress};
 use fastlane_pfcp::{Cause, Group, IeType};
 
-use super::interface::{Destination, Network};
-use super::{BarId, FarId, InstanceId, Refusal};
+use super::{BarId, Destination, FarId, InstanceId, Network, Refusal};
 
 /// Forwarding action rule (TS 29.244 table 7.5.2.3-1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

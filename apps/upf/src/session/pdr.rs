@@ -5,9 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use fastlane_pfcp::ie::{self, FailedRuleId};
 use fastlane_pfcp::{Cause, Fault, Group, Ie, IeType};
 
-use super::interface::{Network, Source};
 use super::sdf_filter::{self, Filter, Prefix};
-use super::{FarId, InstanceId, PdrId, QerId, Refusal, UrrId};
+use super::{FarId, InstanceId, Network, PdrId, QerId, Refusal, Source, UrrId};
 
 /// A packet detection rule (TS 29.244 clause 5.2.1, tables 7.5.2.2-1 and 7.5.2.2-2).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -41,13 +41,13 @@ impl<V: Value> Array<V> {
 
     pub(super) fn set(&mut self, index: u32, value: &V) -> Result<(), TableError> {
         #[cfg(test)]
-        crate::failpoint::fail_if_due();
+        crate::tests::fail_if_due();
         self.0.set(index as usize, value)
     }
 
     pub(super) fn clear(&mut self, index: u32) {
         #[cfg(test)]
-        crate::failpoint::fail_if_due();
+        crate::tests::fail_if_due();
         self.0.clear(index as usize);
     }
 }

@@ -6,8 +6,8 @@ use fastlane_testing::sleeping_lane;
 use proptest::prelude::*;
 
 use super::*;
-use crate::failpoint::stop_after;
-use crate::rules::tables::attach_successor;
+use crate::rules::attach_successor;
+use crate::tests::stop_after;
 
 /// Memory of the tables, which outlives each store.
 pub(crate) struct Memory([Mutex<Arc<SharedMemory>>; 3]);

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use upf::config::Settings;
 use upf::pfcp::node::{Keep, NodeTables};
 use upf::pfcp::{Node, Outbox};
-use upf::rules::tables::Capacities;
-use upf::rules::tables::Private;
+use upf::rules::Capacities;
+use upf::rules::Private;
 use upf::time::Now;
 
 const UPF: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));

@@ -3,7 +3,7 @@
 use fastlane_wire::checksum::checksum;
 use upf::rules::compile::{Context, compile};
 use upf::rules::layout::drop_reason::DropReason;
-use upf::rules::layout::key::{SessionRef, TunnelKey};
+use upf::rules::layout::{SessionRef, TunnelKey};
 use upf::session::*;
 
 use crate::frames::{ethernet, fill, from_gnb, g_pdu, ipv4, ipv6, opened, udp, ue4};

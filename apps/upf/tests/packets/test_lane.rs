@@ -20,11 +20,11 @@ use fastlane_testing::sleeping_lane;
 use serde_json::json;
 use upf::config::Settings;
 use upf::datapath::{LaneTables, Routes, Upf};
+use upf::rules::layout::TeidLayout;
 use upf::rules::layout::drop_reason::{DROP_REASONS, DropReason, ENTRIES};
-use upf::rules::layout::key::TeidLayout;
-use upf::rules::layout::key::{SessionRef, TunnelKey, UeKey};
 use upf::rules::layout::session_rules::{Block, Rules, flag, forwarding};
 use upf::rules::layout::table;
+use upf::rules::layout::{SessionRef, TunnelKey, UeKey};
 use upf::session::{InstanceId, SessionIndex};
 
 use crate::SESSIONS;
@@ -137,7 +137,7 @@ pub(crate) fn tables() -> (LaneTables, TableAccess) {
     let users = make(Spec::hash::<UeKey, SessionRef>(table::USERS, 2 * SESSIONS));
     let framed4 = make(Spec::lpm4(table::FRAMED4, 64));
     let framed6 = make(Spec::lpm6(table::FRAMED6, 64));
-    let framed = make(Spec::array::<upf::rules::layout::key::Framed>(table::FRAMED, 64));
+    let framed = make(Spec::array::<upf::rules::layout::Framed>(table::FRAMED, 64));
     let state = make(Spec::state::<8>(table::STATE, 2 * SESSIONS, 0));
     let events = make(Spec::pending(table::EVENTS, SESSIONS, 1));
     let drop_reasons = make(Spec::state::<2>(table::CAUSES, ENTRIES, 1));

@@ -10,12 +10,12 @@ use fastlane_table::{
 use serde_json::{Value, json};
 use upf::config::{Gtp, Settings};
 use upf::datapath::{DROP_REASON_WORDS, LaneTables, Routes, Upf};
+use upf::rules::Capacities;
 use upf::rules::compile::Context;
-use upf::rules::layout::key::TeidLayout;
+use upf::rules::layout::TeidLayout;
 use upf::rules::layout::table;
 use upf::rules::publish::Published;
-use upf::rules::tables::Capacities;
-use upf::rules::tables::{Private, Tables as Written};
+use upf::rules::{Private, Tables as Written};
 use upf::session::{
     Actions, CpFSeid, Destination, Far, Filter, FlowDescription, Forwarding, Gate, LocalTunnel,
     Measure, OuterHeader, Pdr, Qer, Rate, Removal, Reporting, ReportingTriggers, Session,

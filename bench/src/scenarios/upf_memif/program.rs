@@ -8,8 +8,8 @@ use fastlane_table::State;
 use serde_json::{Value, json};
 use upf::config::Settings;
 use upf::datapath::DROP_REASON_WORDS;
+use upf::rules::Tables;
 use upf::rules::layout::table;
-use upf::rules::tables::Tables;
 
 use crate::Result;
 use crate::device::application::{Application, ApplicationKind};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use super::parse_value;
 use super::raw::Configuration;
-use super::read::parse_value;
 use crate::Error;
 use crate::diagnostic::Diagnostic;
 

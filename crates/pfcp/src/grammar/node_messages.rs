@@ -1,7 +1,7 @@
 //! Node messages (TS 29.244 clause 7.4).
 
 use super::Presence::{C, M, O};
-use super::{Content, Element, Grammar, condition, fields, group, octets};
+use super::{Content, Element, Grammar, fields, group, octets};
 use crate::ie::*;
 use crate::{Cause, IeType};
 
@@ -122,7 +122,7 @@ pub(super) static NODE_REPORT_REQUEST: Grammar = Grammar::new(&[
     C.once(group!(PEER_UP_RESTART_REPORT, PEERS)),
     C.many(octets!(VENDOR_SPECIFIC_NODE_REPORT_TYPE, 0)),
 ])
-.when(condition::node_report);
+.when(super::node_report);
 
 /// Tables 7.4.5.1.2-1 and 7.4.5.1.3-1.
 static PEERS: Grammar = Grammar::new(&[M.many(fields!(RemoteGtpUPeer))]);

@@ -1,8 +1,9 @@
-//! Establishment, modification and deletion of sessions (TS 29.244 clauses 7.5.2 to 7.5.7).
+//! Modification and deletion of sessions (TS 29.244 clauses 7.5.4 to 7.5.7).
 
 use super::Presence::{C, M, O};
-use super::rules::{
+use super::establishment::{
     CREATE_BAR, CREATE_FAR, CREATE_PDR, CREATE_QER, CREATE_TRAFFIC_ENDPOINT, CREATE_URR,
+    CREATED_PDR, CREATED_TRAFFIC_ENDPOINT, PARTIAL_FAILURE,
 };
 use super::session_reports::{LOAD, OVERLOAD, USAGE_REPORT};
 use super::update::{
@@ -12,76 +13,6 @@ use super::update::{
 use super::{Content, Element, Grammar, fields, group, octets};
 use crate::ie::*;
 use crate::{Cause, IeType};
-
-/// Table 7.5.2.1-1.
-pub(super) static ESTABLISHMENT_REQUEST: Grammar = Grammar::new(&[
-    M.once(fields!(NodeId)),
-    M.once(fields!(FSeid)),
-    M.many(group!(CREATE_PDR, CREATE_PDR)),
-    M.many(group!(CREATE_FAR, CREATE_FAR)),
-    C.many(group!(CREATE_URR, CREATE_URR)),
-    C.many(group!(CREATE_QER, CREATE_QER)),
-    O.many(group!(CREATE_BAR, CREATE_BAR)),
-    C.many(group!(CREATE_TRAFFIC_ENDPOINT, CREATE_TRAFFIC_ENDPOINT)),
-    C.once(fields!(PdnType)),
-    C.many(fields!(FqCsid)),
-    O.once(fields!(UserPlaneInactivityTimer)),
-    O.once(fields!(UserId)),
-    O.once(octets!(TRACE_INFORMATION, 8)),
-    O.once(fields!(ApnDnn)),
-    C.many(octets!(CREATE_MAR, 0)),
-    O.once(fields!(PfcpsereqFlags)),
-    O.once(octets!(CREATE_BRIDGE_INFO_FOR_TSC, 1)),
-    O.many(octets!(CREATE_SRR, 0)),
-    O.once(octets!(PROVIDE_ATSSS_CONTROL_INFORMATION, 0)),
-    O.once(fields!(RecoveryTimeStamp)),
-    O.once(fields!(SNssai)),
-    O.once(octets!(PROVIDE_RDS_CONFIGURATION_INFORMATION, 0)),
-    O.once(fields!(RatType)),
-    O.many(octets!(L2TP_TUNNEL_INFORMATION, 0)),
-    O.once(octets!(L2TP_SESSION_INFORMATION, 0)),
-    O.once(octets!(GROUP_ID, 0)),
-    O.once(octets!(MBS_SESSION_N4MB_CONTROL_INFORMATION, 0)),
-    O.many(octets!(MBS_SESSION_N4_CONTROL_INFORMATION, 0)),
-    O.many(octets!(DSCP_TO_PPI_CONTROL_INFORMATION, 0)),
-]);
-
-/// Table 7.5.3.1-1.
-pub(super) static ESTABLISHMENT_RESPONSE: Grammar = Grammar::new(&[
-    M.once(fields!(NodeId)),
-    M.once(fields!(Cause)),
-    C.once(fields!(OffendingIe)),
-    C.once(fields!(FSeid)),
-    C.many(group!(CREATED_PDR, CREATED_PDR)),
-    O.once(group!(LOAD_CONTROL_INFORMATION, LOAD)),
-    O.once(group!(OVERLOAD_CONTROL_INFORMATION, OVERLOAD)),
-    C.many(fields!(FqCsid)),
-    C.once(fields!(FailedRuleId)),
-    C.many(group!(CREATED_TRAFFIC_ENDPOINT, CREATED_TRAFFIC_ENDPOINT)),
-    C.once(octets!(CREATED_BRIDGE_INFO_FOR_TSC, 0)),
-    O.once(octets!(ATSSS_CONTROL_PARAMETERS, 0)),
-    O.once(octets!(RDS_CONFIGURATION_INFORMATION, 1)),
-    C.many(group!(PARTIAL_FAILURE_INFORMATION, PARTIAL_FAILURE)),
-    C.once(octets!(CREATED_L2TP_SESSION, 0)),
-]);
-
-/// Tables 7.5.3.2-1 and 7.5.5.5-1.
-static CREATED_PDR: Grammar =
-    Grammar::new(&[M.once(fields!(PdrId)), C.many(fields!(FTeid)), C.many(fields!(UeIpAddress))]);
-
-/// Table 7.5.3.5-1.
-static CREATED_TRAFFIC_ENDPOINT: Grammar = Grammar::new(&[
-    M.once(fields!(TrafficEndpointId)),
-    C.many(fields!(FTeid)),
-    C.many(fields!(UeIpAddress)),
-]);
-
-/// Table 7.5.3.1-2.
-static PARTIAL_FAILURE: Grammar = Grammar::new(&[
-    M.once(fields!(FailedRuleId)),
-    M.once(fields!(Cause)),
-    C.many(octets!(OFFENDING_IE_INFORMATION, 2)),
-]);
 
 /// Table 7.5.4.1-1.
 pub(super) static MODIFICATION_REQUEST: Grammar = Grammar::new(&[

@@ -1,7 +1,7 @@
 //! Session reports (TS 29.244 clauses 7.5.8 and 7.5.9), and groups that other responses share.
 
 use super::Presence::{C, M, O};
-use super::{Content, Element, Grammar, condition, fields, group, octets};
+use super::{Content, Element, Grammar, fields, group, octets};
 use crate::ie::*;
 use crate::{Cause, IeType};
 
@@ -21,7 +21,7 @@ pub(super) static SESSION_REPORT_REQUEST: Grammar = Grammar::new(&[
     C.many(octets!(SESSION_REPORT, 0)),
     O.once(fields!(Cause)),
 ])
-.when(condition::session_report);
+.when(super::session_report);
 
 /// Table 7.5.8.2-1.
 static DOWNLINK_DATA_REPORT: Grammar = Grammar::new(&[

@@ -1,7 +1,7 @@
 //! Update and removal of the rules of a session (TS 29.244 clause 7.5.4).
 
 use super::Presence::{C, M, O};
-use super::rules::{ADDITIONAL_MONITORING_TIME, AGGREGATED_URRS, PDI};
+use super::establishment::{ADDITIONAL_MONITORING_TIME, AGGREGATED_URRS, PDI};
 use super::{Content, Element, Grammar, fields, group, octets};
 use crate::IeType;
 use crate::ie::*;

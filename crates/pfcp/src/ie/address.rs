@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{Ie, bit, put_address, put_string16};
-use crate::octets::Octets;
+use crate::tlv::Octets;
 use crate::{Cause, IeType};
 
 /// UE IP Address (TS 29.244 clause 8.2.62).

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Ie, bit, put_string16, put_u24};
-use crate::octets::Octets;
+use crate::tlv::Octets;
 use crate::{Cause, IeType};
 
 small! {

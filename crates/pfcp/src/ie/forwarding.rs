@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{Ie, put_address, put_string8};
-use crate::octets::Octets;
+use crate::tlv::Octets;
 use crate::{Cause, IeType};
 
 small! {

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Ie, put_string16};
-use crate::octets::Octets;
+use crate::tlv::Octets;
 use crate::{Cause, IeType};
 
 /// Redirect Information: new destination of packets.

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{Ie, bit, put_address};
-use crate::octets::Octets;
+use crate::tlv::Octets;
 use crate::{Cause, IeType};
 
 /// F-TEID: a tunnel endpoint, or the request that the UPF choose one (CHOOSE).

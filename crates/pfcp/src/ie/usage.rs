@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Ie, bit};
-use crate::octets::Octets;
+use crate::tlv::Octets;
 use crate::{Cause, IeType};
 
 /// Volumes in octets or packets: total, uplink and downlink.

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Ie, bit, put_string8};
-use crate::octets::Octets;
+use crate::tlv::Octets;
 use crate::{Cause, IeType};
 
 /// User ID. Each field has at most 255 octets.

@@ -2,8 +2,8 @@ use fastlane::Error;
 use fastlane::config::raw::Configuration;
 use serde_json::{Value, json};
 
-use super::super::{Settings, defaults};
-use crate::rules::tables::Capacities;
+use crate::config::{Settings, defaults};
+use crate::rules::Capacities;
 
 fn whole() -> Value {
     json!({

@@ -3,8 +3,7 @@
 use fastlane::table::{ArrayReader, ArrayWriter, Guard};
 
 use super::apply_rule::RuleApplication;
-use super::packet_fields::{PacketFields, Ports};
-use super::{Charge, Classifier, Decision, Path, SHUT};
+use super::{Charge, Classifier, Decision, PacketFields, Path, Ports, SHUT};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::{
     Block, CHAIN, Direction, NONE, OuterPath, PacketFilter, Rule, Rules, flag, forwarding, wanted,

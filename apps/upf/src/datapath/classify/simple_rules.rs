@@ -2,12 +2,11 @@
 
 use fastlane::table::{EntryId, LaneState};
 
-use super::packet_fields::PacketFields;
 use super::rate_meter::MeterRate;
 use super::urr_limits::{self, CounterSlot, UrrCheck, UrrPacket};
 use super::{
     Action, CHARGE, Charge, ChargeResult, Classifier, Decision, ForwardDecision, HoldLimits, LOOK,
-    Path, SHUT,
+    PacketFields, Path, SHUT,
 };
 use crate::rules::layout::counter_slots::{DOWNLINK_OCTETS, LAST, UPLINK_OCTETS, WORDS, event};
 use crate::rules::layout::drop_reason::DropReason;

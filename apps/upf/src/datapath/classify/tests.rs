@@ -1,3 +1,4 @@
+mod due_charge;
 mod fixture;
 mod random;
 mod reference;

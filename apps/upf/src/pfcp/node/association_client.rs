@@ -8,7 +8,7 @@ use fastlane_pfcp::ie::{
 };
 use fastlane_pfcp::{Cause, Fault, Header, IeType, Message, MessageType};
 
-use super::bulk_removal::{Removal, RemovalScope, RemovalStep};
+use super::association_server::{Removal, RemovalScope, RemovalStep};
 use super::{NodeContext, RequestPath, association_server, node_messages};
 use crate::pfcp::associations::Setup;
 use crate::pfcp::paths::PathEvent;

@@ -1,15 +1,27 @@
 //! Association procedures that control planes start (TS 29.244 clauses 6.2.6 to 6.2.8), and session
 //! set deletion.
+//!
+//! # Bulk removal
+//! The sessions of an association or an FQ-CSID are removed in slices: heartbeats and other
+//! associations are served in between.
+//!
+//! The requester gets its response after the last session. Other requests of the association are
+//! discarded meanwhile and retransmitted after T1. Only a repeated release gets its response
+//! earlier, because nothing can come in between. If the process is killed, its successor continues
+//! when the request is retransmitted, or at once for an association that is marked as ending.
+
+use std::net::IpAddr;
 
 use fastlane_pfcp::ie::{
     CpFunctionFeatures, CpPfcpEntityIpAddress, FqCsid, NodeId, PfcpasrspFlags, RecoveryTimeStamp,
 };
 use fastlane_pfcp::{Cause, Fault, Header, Ie, IeType, Message, Writer};
 
-use super::bulk_removal::{PendingRequest, Removal, RemovalScope, RemovalStep, Retained};
-use super::{Node, NodeContext, bulk_removal, node_messages};
+use super::{Node, NodeContext, RequestPath, node_messages, session_followers};
 use crate::pfcp::associations::{AssociationError, AssociationResponse, Setup};
+use crate::pfcp::sessions::is_in;
 use crate::pfcp::{NodeName, RequestKey};
+use crate::session::Session;
 use crate::time::Now;
 
 /// Handles an association setup (table 7.4.4.1-1). It replaces an existing association. Its
@@ -199,7 +211,7 @@ pub(super) fn begin_removal(
     cx: &mut NodeContext<'_>,
     mut removal: Removal,
 ) -> Result<Option<Vec<u8>>, Fault> {
-    if !bulk_removal::remove_slice(cx, &mut removal) {
+    if !remove_slice(cx, &mut removal) {
         cx.node.removals.push_back(removal);
         return Ok(None);
     }
@@ -209,7 +221,7 @@ pub(super) fn begin_removal(
 /// Continues the pending removals, one association after the other.
 pub(super) fn go_on_removing(cx: &mut NodeContext<'_>) {
     let Some(mut removal) = cx.node.removals.pop_front() else { return };
-    if !bulk_removal::remove_slice(cx, &mut removal) {
+    if !remove_slice(cx, &mut removal) {
         return cx.node.removals.push_back(removal);
     }
     let ended = removed(cx, &removal);
@@ -263,4 +275,97 @@ fn retained(message: &Message<'_>) -> Result<Option<Retained>, Fault> {
     let Some(group) = message.group().group(ie_type) else { return Ok(None) };
     let all = group.all::<CpPfcpEntityIpAddress>().take(ADDRESSES);
     Ok(Some(Retained { of: all.collect::<Result<_, Fault>>()? }))
+}
+
+/// Sessions removed in one slice: about a millisecond.
+const SLICE: u32 = 128;
+/// Session indices examined in one slice.
+const LOOKED_AT: u32 = 8192;
+
+/// Bulk removal of an association's sessions, and the step that follows.
+#[derive(Debug)]
+pub(super) struct Removal {
+    pub(super) index: u16,
+    pub(super) which: RemovalScope,
+    pub(super) then: RemovalStep,
+    /// Request to which a response is sent at the end.
+    pub(super) asked: Option<PendingRequest>,
+    /// Session index at which the search continues.
+    pub(super) from: u32,
+}
+
+/// Request whose response is sent later.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PendingRequest {
+    pub(super) key: RequestKey,
+    pub(super) header: Header,
+    pub(super) path: RequestPath,
+}
+
+/// Selection of sessions of an association.
+#[derive(Debug)]
+pub(super) enum RemovalScope {
+    All,
+    /// All sessions except the retained ones.
+    Unless(Retained),
+    /// Sessions with one of these FQ-CSIDs.
+    Of(Vec<Vec<u8>>),
+}
+
+/// Step after a bulk removal.
+#[derive(Debug)]
+pub(super) enum RemovalStep {
+    /// Set up the association again. The flag says whether sessions were retained.
+    Begin(Setup, bool),
+    /// Release the association.
+    End,
+    /// Store the recovery time stamp of a peer that restarted.
+    Restored(u32),
+    /// Send the response only.
+    Answer,
+}
+
+/// Sessions to retain when an association is set up again (TS 29.244 table 7.4.4.1-2).
+#[derive(Debug)]
+pub(super) struct Retained {
+    /// CP addresses of the retained sessions; empty retains all.
+    pub(super) of: Vec<CpPfcpEntityIpAddress>,
+}
+
+impl Retained {
+    fn has(&self, address: IpAddr) -> bool {
+        let is = |it: &CpPfcpEntityIpAddress| match address {
+            IpAddr::V4(address) => it.v4 == Some(address),
+            IpAddr::V6(address) => it.v6 == Some(address),
+        };
+        self.of.is_empty() || self.of.iter().any(is)
+    }
+}
+
+impl RemovalScope {
+    fn has(&self, session: &Session) -> bool {
+        match self {
+            Self::All => true,
+            Self::Unless(retained) => !retained.has(session.cp_fseid.address),
+            Self::Of(sets) => {
+                let mut sets = sets.iter().filter_map(|set| FqCsid::decode(set).ok());
+                sets.any(|set| is_in(session, &set))
+            }
+        }
+    }
+}
+
+/// Removes a slice of sessions. Returns true if none is left.
+pub(super) fn remove_slice(cx: &mut NodeContext<'_>, removal: &mut Removal) -> bool {
+    let end = removal.from.saturating_add(LOOKED_AT);
+    for _ in 0..SLICE {
+        let (id, next) = cx.node.sessions.next_of_peer(removal.from, end, removal.index);
+        removal.from = next;
+        let Some(id) = id else { return next >= cx.node.sessions.capacity() };
+        let meant = cx.node.sessions.get(id).filter(|session| removal.which.has(session));
+        if let Some(session) = meant {
+            session_followers::remove(cx, session);
+        }
+    }
+    removal.from >= cx.node.sessions.capacity()
 }

@@ -4,15 +4,15 @@ use fastlane::slow::{SlowError, SlowPath};
 use fastlane::table::TableError;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::statistics::Statistics;
-use super::{Cell, heartbeat, identity};
+use super::{Cell, Statistics, heartbeat};
 use crate::config::Settings;
-use crate::pfcp::association_record::AssociationRecord;
+use crate::pfcp::NodeName;
+use crate::pfcp::associations::association_record::AssociationRecord;
 use crate::pfcp::sessions::Sessions;
 use crate::rules::compile::Context;
 use crate::rules::layout::table;
 use crate::rules::publish::Published;
-use crate::rules::tables::{Private, Tables, TablesError};
+use crate::rules::{Private, Tables, TablesError};
 use crate::session::FlowError;
 use crate::store::{Cells, Store};
 use crate::time::Now;
@@ -118,7 +118,7 @@ fn published(tables: Tables, context: Context, record: &Cell<NodeRecord>) -> Pub
 }
 
 fn sessions(settings: &Settings, store: Store, published: Published) -> Sessions {
-    Sessions::open(settings, identity::parse(&settings.node_id), store, published)
+    Sessions::open(settings, NodeName::parse(&settings.node_id), store, published)
 }
 
 /// State of this node. It lives as long as the tables: without them the sessions are lost too.

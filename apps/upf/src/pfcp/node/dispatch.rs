@@ -1,16 +1,21 @@
 //! Reception of datagrams and lane messages: parsing, duplicate detection and dispatch.
 
+use std::net::IpAddr;
+
+use fastlane_pfcp::ie::FSeid;
 use fastlane_pfcp::{Cause, HeaderError, Message, MessageType};
 
-use super::bulk_removal::{PendingRequest, Removal, RemovalStep};
-use super::statistics::Discarded;
+use super::association_server::{PendingRequest, Removal, RemovalStep};
+use super::session_followers::SessionChange;
 use super::{
-    NodeContext, RequestPath, association_client, association_server, heartbeat, node_messages,
-    session_handlers,
+    Discarded, Node, NodeContext, RequestPath, association_client, association_server, cause_of,
+    heartbeat, node_messages, session_followers,
 };
-use crate::pfcp::association_record::unmapped;
-use crate::pfcp::{Context, RequestKey, Tag};
+use crate::pfcp::associations::association_record::unmapped;
+use crate::pfcp::sessions::Sessions;
+use crate::pfcp::{Context, NodeName, RequestKey, Tag};
 use crate::rules::layout::message::{PathMessage, SessionEvent, kind};
+use crate::session::SessionIndex;
 
 /// Maximum number of messages handled in a datagram. More than one occurs only in bundles (TS
 /// 29.244 clause 7.2.2.1).
@@ -121,7 +126,7 @@ fn session_request(
         cx.node.answers.keep(cx.now, key, bytes.clone());
         return Some(bytes);
     }
-    let found = node_messages::node_id(message).and_then(|name| cx.node.peers.find(&name));
+    let found = NodeName::of(message).and_then(|name| cx.node.peers.find(&name));
     let index = found.map(|found| found.peer.index);
     if cx.node.is_removing_session(index, message.header.seid.unwrap_or(0)) {
         cx.node.statistics.discard(Discarded::Busy);
@@ -130,14 +135,69 @@ fn session_request(
     let peer = found.filter(|found| !found.is_ending).map(|found| found.peer.clone());
     let (local, peer, answer_life) = (path.local, peer.as_ref(), cx.node.life);
     let context = Context { now: cx.now, key, local, peer, answer_life };
-    let (bytes, followed) = session_handlers::carry_out(cx, message, &context);
-    if node_messages::cause(&bytes) != Cause::REQUEST_ACCEPTED.0 {
+    let (bytes, change) = carry_out(cx, message, &context);
+    if cause(&bytes) != Cause::REQUEST_ACCEPTED.0 {
         // A refused request changed nothing and is in no record. A retransmission is refused
         // again.
         cx.node.answers.keep(cx.now, key, bytes.clone());
     }
-    session_handlers::changed(cx, &followed);
+    session_followers::changed(cx, &change);
     Some(bytes)
+}
+
+/// Handles a session request. Returns the response and the session before and after.
+fn carry_out(
+    cx: &mut NodeContext<'_>,
+    message: &Message<'_>,
+    context: &Context<'_>,
+) -> (Vec<u8>, SessionChange) {
+    let seid = message.header.seid.unwrap_or(0);
+    let is_new = message.header.message_type == MessageType::SESSION_ESTABLISHMENT_REQUEST;
+    if !is_new && is_of_another(cx.node, seid, context.key.peer.ip()) {
+        return (Sessions::unknown(message), SessionChange { before: None, after: None });
+    }
+    match message.header.message_type {
+        MessageType::SESSION_ESTABLISHMENT_REQUEST => {
+            let bytes = cx.node.sessions.establish(message, context);
+            let after = established(&bytes).and_then(|id| cx.node.sessions.get(id));
+            (bytes, SessionChange { before: None, after })
+        }
+        MessageType::SESSION_MODIFICATION_REQUEST => {
+            let before = cx.node.sessions.find(seid);
+            let bytes = cx.node.sessions.modify(message, context);
+            let after = before.as_ref().and_then(|before| cx.node.sessions.get(before.id));
+            (bytes, SessionChange { before, after })
+        }
+        _ => {
+            let before = cx.node.sessions.find(seid);
+            let bytes = cx.node.sessions.delete(message, context);
+            let after = before.as_ref().and_then(|before| cx.node.sessions.get(before.id));
+            (bytes, SessionChange { before, after })
+        }
+    }
+}
+
+/// Returns true if `from` is neither the session's CP F-SEID address nor its association's peer
+/// address. A peer that guesses a SEID is told that the session does not exist.
+fn is_of_another(node: &Node, seid: u64, from: IpAddr) -> bool {
+    let Some(session) = node.sessions.find(seid) else { return false };
+    let association = node.peers.get(session.peer).map(|found| found.peer.address.ip());
+    session.cp_fseid.address != from && association != Some(from)
+}
+
+/// Returns the session that a response says was established.
+fn established(bytes: &[u8]) -> Option<SessionIndex> {
+    let (message, _) = Message::parse(bytes).ok()?;
+    if cause_of(&message) != 1 {
+        return None;
+    }
+    let FSeid { seid, .. } = message.group().find().ok()??;
+    Some(SessionIndex(seid as u32))
+}
+
+/// Returns the cause of an encoded response; 0 if it has none.
+fn cause(bytes: &[u8]) -> u8 {
+    Message::parse(bytes).map_or(0, |(message, _)| cause_of(&message))
 }
 
 /// Handles a node related request. Returns no response if it is sent later or the peer has to
@@ -176,7 +236,7 @@ fn waits(cx: &mut NodeContext<'_>, asked: PendingRequest, message: &Message<'_>)
     if cx.node.removals.is_empty() {
         return false;
     }
-    let found = node_messages::node_id(message).and_then(|name| cx.node.peers.find(&name));
+    let found = NodeName::of(message).and_then(|name| cx.node.peers.find(&name));
     let index = found.map(|found| found.peer.index);
     let same = |removal: &&Removal| Some(removal.index) == index;
     let Some(removal) = cx.node.removals.iter().find(same) else { return false };
@@ -198,7 +258,7 @@ fn answered(cx: &mut NodeContext<'_>, path: RequestPath, message: &Message<'_>) 
     let Some(tag) = cx.node.requests.answered(path.from, sequence, message_type.0) else {
         return cx.node.statistics.discard(Discarded::Unsolicited);
     };
-    let cause = node_messages::cause_of(message);
+    let cause = cause_of(message);
     *cx.node.statistics.answers.entry((message_type.0, cause)).or_default() += 1;
     if message_type == MessageType::VERSION_NOT_SUPPORTED_RESPONSE {
         // The peer will not understand a retransmission either.
@@ -212,7 +272,7 @@ fn told(cx: &mut NodeContext<'_>, path: RequestPath, tag: Tag, message: &Message
     match tag {
         Tag::Heartbeat(index) => heartbeat::is_there(cx, index, message),
         Tag::Setup(index) => association_client::initiated(cx, path, index, message),
-        Tag::Report(id) => session_handlers::reported(cx, id, message),
+        Tag::Report(id) => session_followers::reported(cx, id, message),
         Tag::Association(_) | Tag::NodeReport(_) => {}
     }
 }

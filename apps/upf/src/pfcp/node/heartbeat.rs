@@ -7,9 +7,8 @@ use std::net::IpAddr;
 use fastlane_pfcp::ie::RecoveryTimeStamp;
 use fastlane_pfcp::{Header, Message, MessageType};
 
-use super::bulk_removal::{Removal, RemovalScope, RemovalStep};
-use super::statistics::Discarded;
-use super::{Node, NodeContext, RequestPath, association_server, node_messages};
+use super::association_server::{Removal, RemovalScope, RemovalStep};
+use super::{Discarded, Node, NodeContext, RequestPath, association_server, node_messages};
 use crate::pfcp::{Request, Tag};
 use crate::time::{Now, SECOND};
 

@@ -1,14 +1,103 @@
-//! Node related messages of PFCP.
+//! Node related messages of PFCP: the identity and features that this node announces, and its
+//! responses.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane_pfcp::ie::{
-    Duration5, FSeid, Metric, OffendingIe, RecoveryTimeStamp, SequenceNumber, Timer,
+    Duration5, FSeid, Metric, NetworkInstance, OffendingIe, RecoveryTimeStamp, SequenceNumber,
+    Timer, UpFunctionFeatures, UserPlaneIpResourceInformation,
 };
 use fastlane_pfcp::{Cause, Fault, Header, IeType, Message, MessageType, Writer};
 
-use super::identity::Identity;
+use crate::config::{Interface, Role, Settings, TeidChoice};
 use crate::pfcp::NodeName;
 use crate::pfcp::overload::OverloadControl;
 use crate::time::SECOND;
+
+/// Identity that this node announces to its peers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Node ID.
+    pub node_id: NodeName,
+    /// Recovery time stamp, in seconds since 1900.
+    pub recovery: u32,
+    /// UP Function Features.
+    pub features: UpFunctionFeatures,
+    resources: Vec<Resource>,
+}
+
+/// Address from which control planes may allocate F-TEIDs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Resource {
+    v4: Option<Ipv4Addr>,
+    v6: Option<Ipv6Addr>,
+    instance: String,
+}
+
+impl Identity {
+    /// Creates the identity from settings.
+    #[must_use]
+    pub fn new(settings: &Settings, recovery: u32) -> Self {
+        Self {
+            node_id: NodeName::parse(&settings.node_id),
+            recovery,
+            features: features(settings),
+            resources: Resource::all(settings),
+        }
+    }
+
+    /// Appends the addresses from which control planes may allocate F-TEIDs.
+    pub fn put_resources(&self, to: &mut Writer<'_>) {
+        for Resource { v4, v6, instance } in &self.resources {
+            let instance = Some(NetworkInstance(instance.as_bytes()));
+            let (v4, v6) = (*v4, *v6);
+            to.put(&UserPlaneIpResourceInformation { v4, v6, instance, ..Default::default() });
+        }
+    }
+}
+
+/// Returns the supported features (TS 29.244 clause 8.2.25).
+fn features(settings: &Settings) -> UpFunctionFeatures {
+    type Up = UpFunctionFeatures;
+    let always = Up::DDND
+        | Up::DLBD
+        | Up::EMPU
+        | Up::QUOAC
+        | Up::FRRT
+        | Up::ADPDP
+        | Up::MNOP
+        | Up::BUNDL
+        | Up::VTIME;
+    let with = |features: Up, wanted: bool, more| if wanted { features | more } else { features };
+    let chosen = with(always, settings.teid == TeidChoice::Upf, Up::FTUP);
+    let mut pools = settings.pools.iter().filter(|pool| pool.allocate);
+    let chosen = with(chosen, pools.clone().next().is_some(), Up::UEIP);
+    // Pools allocate a /64 per UE. Prefixes of other lengths come from the control plane.
+    with(chosen, !pools.any(|pool| pool.prefix.contains(':')), Up::IP6PL)
+}
+
+impl Resource {
+    /// Returns the addresses of interfaces with tunnels if control planes allocate TEIDs. Release
+    /// 15 control planes ask for addresses in this path (clause 8.2.82 there).
+    fn all(settings: &Settings) -> Vec<Self> {
+        if settings.teid == TeidChoice::Upf {
+            return Vec::new();
+        }
+        let tunnels = settings.interfaces.values().filter(|it| it.role != Role::N6);
+        let resource = |interface: &Interface| Self {
+            v4: interface.addresses.iter().find_map(|address| match address {
+                IpAddr::V4(address) => Some(*address),
+                IpAddr::V6(_) => None,
+            }),
+            v6: interface.addresses.iter().find_map(|address| match address {
+                IpAddr::V6(address) => Some(*address),
+                IpAddr::V4(_) => None,
+            }),
+            instance: interface.network_instance.clone(),
+        };
+        tunnels.map(resource).collect()
+    }
+}
 
 /// Encodes a message.
 pub(super) fn message(header: Header, body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
@@ -86,22 +175,6 @@ pub(super) fn congestion(
             to.put(&Timer(Duration5::at_least((told.validity / SECOND) as u32)));
         });
     })
-}
-
-/// Returns the cause of a response; 0 if it has none.
-pub(super) fn cause_of(message: &Message<'_>) -> u8 {
-    message.group().find::<Cause>().ok().flatten().map_or(0, |cause| cause.0)
-}
-
-/// Returns the cause of an encoded response; 0 if it has none.
-pub(super) fn cause(bytes: &[u8]) -> u8 {
-    Message::parse(bytes).map_or(0, |(message, _)| cause_of(&message))
-}
-
-/// Returns the Node ID of a message, if it has a valid one.
-pub(super) fn node_id(message: &Message<'_>) -> Option<NodeName> {
-    let found = message.group().find::<fastlane_pfcp::ie::NodeId<'_>>();
-    found.ok().flatten().map(NodeName::from)
 }
 
 /// Fault of a request without an association.

@@ -15,8 +15,7 @@ use fastlane_pfcp::{Header, Message, MessageType, Writer};
 
 use super::*;
 use crate::pfcp::Outgoing;
-use crate::rules::tables::Capacities;
-use crate::rules::tables::Private;
+use crate::rules::{Capacities, Private};
 
 const UPF: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const SMF: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 100)), 8805);

@@ -7,7 +7,7 @@ use fastlane_pfcp::{Cause, Group, IeType};
 
 use crate::alloc::{Addresses, Family, next_teid};
 use crate::config::{Settings, TeidChoice};
-use crate::rules::layout::key::{TeidLayout, UeKey};
+use crate::rules::layout::{TeidLayout, UeKey};
 use crate::session::sdf_filter::is_reference;
 use crate::session::{
     Buffering, Filter, InstanceId, LocalTunnel, Network, Pdr, PdrId, Refusal, Session,
@@ -44,11 +44,11 @@ pub(super) struct Created {
 
 /// A session under construction.
 pub(super) struct Draft<'a> {
-    session: Session,
+    pub(super) session: Session,
     created: Vec<Created>,
-    removed: Vec<Urr>,
+    pub(super) removed: Vec<Urr>,
     begun: Vec<UrrId>,
-    context: DraftContext<'a>,
+    pub(super) context: DraftContext<'a>,
     /// F-TEIDs of the session before the request, and those that it gets.
     tunnels: Vec<LocalTunnel>,
     /// F-TEIDs of this request by CHOOSE ID.
@@ -69,10 +69,10 @@ pub(super) struct CompletedDraft {
 }
 
 /// A Create PDR or Update PDR whose F-TEID and UE address are not allocated yet.
-struct PendingPdr {
-    pdr: Pdr,
-    pdi: pdr::Pdi,
-    is_update: bool,
+pub(super) struct PendingPdr {
+    pub(super) pdr: Pdr,
+    pub(super) pdi: pdr::Pdi,
+    pub(super) is_update: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -198,8 +198,6 @@ impl<'a> Draft<'a> {
     }
 }
 
-mod modification;
-
 /// Maximum number of framed routes of a PDR. Each one costs as much as the routes inside it.
 const NETWORKS: usize = 64;
 
@@ -284,7 +282,7 @@ struct PoolChoice {
 
 impl Draft<'_> {
     /// Allocates the requested resources of each PDR and adds the PDRs to the session.
-    fn allocate(&mut self, pending: Vec<PendingPdr>) -> Result<(), Refusal> {
+    pub(super) fn allocate(&mut self, pending: Vec<PendingPdr>) -> Result<(), Refusal> {
         let of_others = self.data_network(&pending);
         for PendingPdr { mut pdr, pdi, is_update } in pending {
             let choice = PoolChoice { of_pdr: pdr.instance, of_others };

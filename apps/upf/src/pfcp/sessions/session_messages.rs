@@ -37,19 +37,11 @@ impl Response<'_> {
         let mut bytes = Vec::with_capacity(128);
         let header = Header::session(self.message_type, self.seid, self.sequence);
         Writer::new(&mut bytes).message(header, |w| {
-            w.maybe(self.node.map(node_id).as_ref());
+            w.maybe(self.node.map(NodeName::ie).as_ref());
             w.put(&cause);
             rest(w);
         });
         bytes
-    }
-}
-
-fn node_id(name: &NodeName) -> ie::NodeId<'_> {
-    match name {
-        NodeName::V4(address) => ie::NodeId::V4(*address),
-        NodeName::V6(address) => ie::NodeId::V6(*address),
-        NodeName::Name(labels) => ie::NodeId::Name(labels),
     }
 }
 

@@ -20,8 +20,7 @@ use super::*;
 use crate::pfcp::{Context, Peer};
 use crate::rules::compile::Context as CompileContext;
 use crate::rules::layout::table;
-use crate::rules::tables::Capacities;
-use crate::rules::tables::{Private, Tables};
+use crate::rules::{Capacities, Private, Tables};
 
 pub(super) const GNB: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);
 pub(super) const N3: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 10);

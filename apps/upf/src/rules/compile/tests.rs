@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::rules::layout::key::TeidLayout;
+use crate::rules::layout::TeidLayout;
 use crate::rules::layout::session_rules::flag;
 use crate::session::{FlowDescription, Source};
 use crate::store::{any_session, typical};

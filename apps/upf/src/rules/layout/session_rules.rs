@@ -13,7 +13,7 @@
 //! lookup: 333 MB, which is 318 MiB. The bound is 450 MiB. A second address of a session takes
 //! another 32 bytes, each [`Block`] 1024 bytes.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -24,8 +24,8 @@ mod block;
 
 pub(crate) use block::NONE;
 pub use block::{
-    AddressPrefix, Block, Builder, CHAIN, Count, Limit, Meter, OuterPath, PacketFilter,
-    RedirectEntry, Rule, Section, limit, redirect, wanted,
+    Block, Builder, CHAIN, Count, Limit, Meter, PacketFilter, RedirectEntry, Rule, Section, limit,
+    redirect, wanted,
 };
 
 /// No volume limit, no deadline.
@@ -467,3 +467,56 @@ impl ForwardingAction {
 }
 
 const _: () = assert!(size_of::<ForwardingAction>() == 16 && size_of::<DirectionRules>() == 36);
+
+/// A compiled FAR with the IPv6 address that it may need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct OuterPath {
+    /// Compiled FAR.
+    pub forwarding: ForwardingAction,
+    /// IPv6 address of the far end. For `forwarding::REDIRECT` without an outer header: offset of
+    /// the [`RedirectEntry`] in the text (first two bytes).
+    pub peer6: [u8; 16],
+}
+
+/// An IPv4 or IPv6 prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct AddressPrefix {
+    /// Upper 64 bits; an IPv4 address is in the upper 32 of them.
+    pub high: u64,
+    /// Lower 64 bits.
+    pub low: u64,
+    /// Prefix length in bits.
+    pub length: u8,
+    /// IP version, 4 or 6.
+    pub family: u8,
+    /// Reserved, zero.
+    pub reserved: [u8; 6],
+}
+
+impl AddressPrefix {
+    /// Creates a prefix. Bits beyond the length are cleared.
+    #[must_use]
+    pub fn new(address: IpAddr, length: u8) -> Self {
+        let (bits, family, most) = match address {
+            IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 4, 32),
+            IpAddr::V6(address) => (address.to_bits(), 6, 128),
+        };
+        let length = length.min(most);
+        let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+        let bits = bits & mask;
+        let (high, low) = ((bits >> 64) as u64, bits as u64);
+        Self { high, low, length, family, reserved: [0; 6] }
+    }
+
+    /// Returns true if the prefix contains an address, which is given in the form of
+    /// [`new`](Self::new), first bit most significant.
+    #[inline]
+    #[must_use]
+    pub fn holds(&self, family: u8, bits: u128) -> bool {
+        let own = u128::from(self.high) << 64 | u128::from(self.low);
+        let shift = 128_u32.wrapping_sub(u32::from(self.length));
+        family == self.family && (own ^ bits).checked_shr(shift).unwrap_or(0) == 0
+    }
+}

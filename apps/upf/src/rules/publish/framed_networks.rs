@@ -11,9 +11,9 @@ use fastlane::table::{Prefix, TableError};
 
 use super::slot_allocator::IndexAllocator;
 use super::step;
+use crate::rules::Tables;
 use crate::rules::compile::FramedRoute;
-use crate::rules::layout::key::{FRAMED_ANY, FRAMED_INSTANCES, Framed};
-use crate::rules::tables::Tables;
+use crate::rules::layout::{FRAMED_ANY, FRAMED_INSTANCES, Framed};
 use crate::session::{InstanceId, SessionIndex};
 
 /// Prefix: family, bits with the first one most significant, length. Sorted, a prefix comes right

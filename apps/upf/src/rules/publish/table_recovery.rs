@@ -3,7 +3,7 @@
 use super::slot_allocator::extra_slots;
 use super::{PublishError, Published, step};
 use crate::rules::compile::{FramedRoute, LookupKeys, keys};
-use crate::rules::layout::key::{TunnelKey, UeKey};
+use crate::rules::layout::{TunnelKey, UeKey};
 use crate::session::{Session, SessionIndex};
 
 /// Result of a recovery.

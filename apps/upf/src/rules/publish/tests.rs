@@ -2,12 +2,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::*;
-use crate::failpoint::stop_after;
-use crate::rules::layout::key::TeidLayout;
-use crate::rules::tables::Capacities;
-use crate::rules::tables::Private;
+use crate::rules::layout::TeidLayout;
+use crate::rules::{Capacities, Private};
 use crate::session::{PdrId, Prefix, Progress, Qer, Source, Urr};
 use crate::store::typical;
+use crate::tests::stop_after;
 
 const CAPACITIES: Capacities = Capacities {
     sessions: 16,
@@ -468,7 +467,7 @@ fn what_has_room_is_published_and_what_has_not_is_known_before() {
 
 #[test]
 fn lanes_look_for_networks_only_while_there_are_some() {
-    use crate::rules::layout::key::FRAMED_ANY;
+    use crate::rules::layout::FRAMED_ANY;
     let memory = Private::new(CAPACITIES);
     let mut published = open(&memory);
     let has = |published: &Published| published.tables.framed.get(FRAMED_ANY).is_some();

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::arithmetic::{total, urr};
 use super::testbed::Testbed;
-use crate::failpoint::stop_after;
 use crate::session::UrrUpdate;
 use crate::session::{ReportingTriggers, Session, UsageReportTrigger};
+use crate::tests::stop_after;
 use crate::usage::{Meter, update};
 
 #[derive(Clone, Copy, Debug)]

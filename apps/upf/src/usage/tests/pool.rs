@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use fastlane::table::{Lpm4Writer, Lpm6Writer};
 
 use crate::rules::layout::table;
-use crate::rules::tables::{BoxedWriter, Private};
+use crate::rules::{BoxedWriter, Private};
 
 static FREE4: Mutex<Vec<BoxedWriter<Lpm4Writer>>> = Mutex::new(Vec::new());
 static FREE6: Mutex<Vec<BoxedWriter<Lpm6Writer>>> = Mutex::new(Vec::new());

@@ -63,7 +63,7 @@ impl SessionBackend for TableBackend<'_> {
 
     fn done(&mut self, id: SessionIndex, seen: u64) {
         #[cfg(test)]
-        crate::failpoint::fail_if_due();
+        crate::tests::fail_if_due();
         self.published.tables().events.done(EntryId(id.0), seen);
     }
 }

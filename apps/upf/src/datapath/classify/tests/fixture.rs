@@ -2,11 +2,10 @@
 
 use fastlane::table::{LaneState, Spec, State};
 
-use super::super::*;
+use crate::datapath::classify::*;
 use crate::rules::compile::{Context, compile};
-use crate::rules::layout::counter_slots;
-use crate::rules::layout::key::TeidLayout;
 use crate::rules::layout::session_rules::{AddressPrefix, Block};
+use crate::rules::layout::{TeidLayout, counter_slots};
 use crate::session::{
     Actions, Destination, Far, Forwarding, Gate, LocalTunnel, Measure, OuterHeader, Pdr, Prefix,
     Progress, Qer, Rate, Removal, Session, Source, Urr, UserAddress,

@@ -4,7 +4,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::statistics::Discarded;
 use super::*;
 
 fn discarded(world: &NodeTestbed, reason: Discarded) -> u64 {

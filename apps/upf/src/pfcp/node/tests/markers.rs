@@ -109,7 +109,7 @@ fn a_neighbour_that_a_lane_needs_is_asked_for() {
     let mut world = NodeTestbed::new(serde_json::json!({}));
     let peer = IpAddr::from([10, 3, 0, 9]);
     let message = crate::rules::layout::message::PathMessage {
-        peer: crate::pfcp::association_record::mapped(peer),
+        peer: crate::pfcp::associations::association_record::mapped(peer),
         local: [0; 16],
         teid: 0,
         sequence: 0,

@@ -248,7 +248,7 @@ fn a_path_is_probed_while_a_session_uses_it_also_after_a_kill() {
 fn an_error_indication_is_reported_and_an_unknown_session_is_removed() {
     let (mut world, seids) = NodeTestbed::with_two();
     let message = crate::rules::layout::message::PathMessage {
-        peer: crate::pfcp::association_record::mapped(GNB.into()),
+        peer: crate::pfcp::associations::association_record::mapped(GNB.into()),
         local: [0; 16],
         teid: 2,
         sequence: 0,

@@ -2,7 +2,7 @@
 //! retransmits.
 
 use super::*;
-use crate::failpoint::stop_after;
+use crate::tests::stop_after;
 
 /// Returns request `step` of a history with two sessions. `seids` are the UP SEIDs so far.
 fn request(step: usize, seids: &[u64]) -> Vec<u8> {

@@ -8,8 +8,8 @@ use fastlane::table::Readers;
 
 use super::*;
 use crate::config::Settings;
-use crate::rules::layout::key::UeKey;
-use crate::rules::tables::Capacities;
+use crate::rules::Capacities;
+use crate::rules::layout::UeKey;
 
 /// Appends a session with four URRs, which exceeds its record.
 fn four(w: &mut Writer<'_>) {

@@ -13,13 +13,7 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-mod block_entries;
-
-pub(crate) use block_entries::NONE;
-pub use block_entries::{
-    AddressPrefix, Count, Limit, Meter, OuterPath, PacketFilter, RedirectEntry, Rule, limit,
-    redirect, wanted,
-};
+use super::{AddressPrefix, OuterPath};
 
 /// Bytes of a block for sections.
 pub(crate) const ROOM: usize = 968;
@@ -231,3 +225,185 @@ impl Builder {
         Some(block)
     }
 }
+
+/// Index that means "none".
+pub(crate) const NONE: u8 = u8::MAX;
+
+/// A PDR, or a part of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Rule {
+    /// Bit set of QoS flows, one of which the packet must have; 0: any or none.
+    pub qfis: u64,
+    /// Bit set of the block's first 64 addresses, one of which must be the uplink source or
+    /// downlink destination; 0: any.
+    pub users: u64,
+    /// Bits of [`flag`](super::flag).
+    pub flags: u32,
+    /// TEID that packets arrive with (`flag::TUNNEL`).
+    pub tunnel: u32,
+    /// Bit set of the block's first 32 meters, all of which packets must conform to.
+    pub meters: u32,
+    /// Bit set of the block's first 32 counters.
+    pub counts: u32,
+    /// Maximum hold time in ms.
+    pub hold_ms: u32,
+    /// Network instance of the ingress, or
+    /// [`NO_INSTANCE`](super::forwarding).
+    pub instance: u16,
+    /// Rule ID of the PDR.
+    pub pdr: u16,
+    /// Maximum number of held packets.
+    pub hold_packets: u16,
+    /// Index of the first filter.
+    pub first_match: u8,
+    /// Number of filters, one of which must match; 0: every packet matches.
+    pub matches: u8,
+    /// Index of the path.
+    pub path: u8,
+    /// Index of the first path of copies (`flag::DUPLICATE`).
+    pub first_copy: u8,
+    /// Number of copies.
+    pub copies: u8,
+    /// Reserved, zero.
+    pub reserved: u8,
+}
+
+/// Bits of [`PacketFilter::wanted`].
+pub mod wanted {
+    /// The protocol must match.
+    pub const PROTOCOL: u16 = 1;
+    /// The type of service must match.
+    pub const TOS: u16 = 1 << 1;
+    /// The security parameter index must match.
+    pub const SPI: u16 = 1 << 2;
+    /// The flow label must match.
+    pub const LABEL: u16 = 1 << 3;
+    /// The remote port must be in the range.
+    pub const REMOTE_PORT: u16 = 1 << 4;
+    /// The remote port must be in one of the ranges: first and count among the block's.
+    pub const REMOTE_PORTS: u16 = 1 << 5;
+    /// The UE's port must be in the range.
+    pub const LOCAL_PORT: u16 = 1 << 6;
+    /// The UE's port must be in one of the ranges: first and count among the block's.
+    pub const LOCAL_PORTS: u16 = 1 << 7;
+    /// All bits that need ports.
+    pub const PORTS: u16 = REMOTE_PORT | REMOTE_PORTS | LOCAL_PORT | LOCAL_PORTS;
+}
+
+/// A packet filter. All conditions must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PacketFilter {
+    /// Bits of [`wanted`].
+    pub wanted: u16,
+    /// Protocol behind extension headers.
+    pub protocol: u8,
+    /// Type of service or traffic class.
+    pub tos: u8,
+    /// Mask of the type of service.
+    pub tos_mask: u8,
+    /// Remote end: index of an address; 255: any.
+    pub remote: u8,
+    /// UE's end: index of an address; 255: any.
+    pub local: u8,
+    /// Reserved, zero.
+    pub reserved: u8,
+    /// Remote ports.
+    pub remote_ports: [u16; 2],
+    /// UE's ports.
+    pub local_ports: [u16; 2],
+    /// Security parameter index.
+    pub spi: u32,
+    /// Flow label.
+    pub label: u32,
+}
+
+/// Meter of a QER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Meter {
+    /// Counter slot.
+    pub line: u32,
+    /// Cost of an octet by direction; 0: unlimited.
+    pub cost: [u32; 2],
+    /// Burst in ms, by direction.
+    pub burst: [u16; 2],
+    /// Scale of the cost by direction, as in [`ForwardingAction::shift`].
+    pub shift: [u8; 2],
+    /// Reserved, zero.
+    pub reserved: u16,
+}
+
+/// Counter of a URR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Count {
+    /// Counter slot.
+    pub line: u32,
+    /// Bits of [`flag`](super::flag): `BEFORE`, `START`, `DROPPED`.
+    pub flags: u32,
+    /// Index of its first limit.
+    pub first_limit: u8,
+    /// Number of limits.
+    pub limits: u8,
+    /// Index of the path of packets beyond the quota; 255: dropped.
+    pub exhausted: u8,
+    /// Reserved, zero.
+    pub reserved: u8,
+}
+
+/// Bits of [`Limit::what`].
+pub mod limit {
+    /// Both directions together.
+    pub const TOTAL: u8 = 0;
+    /// Uplink octets.
+    pub const UPLINK: u8 = 1;
+    /// Downlink octets.
+    pub const DOWNLINK: u8 = 2;
+    /// A time in ns of `CLOCK_MONOTONIC` instead of octets.
+    pub const TIME: u8 = 3;
+    /// Mask of the limited quantity.
+    pub const BASIS: u8 = 3;
+    /// A quota: packets that would exceed it are dropped. Without this bit it is a threshold.
+    pub const QUOTA: u8 = 1 << 2;
+}
+
+/// Limit of a URR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Limit {
+    /// Counter value, or time.
+    pub at: u64,
+    /// Bits of [`limit`].
+    pub what: u8,
+    /// Reserved, zero.
+    pub reserved: [u8; 7],
+}
+
+/// Kinds of [`RedirectEntry`].
+pub mod redirect {
+    /// To an address.
+    pub const ADDRESS: u8 = 0;
+    /// By a response with a URL.
+    pub const URL: u8 = 1;
+    /// Flag: for IPv4 packets; the entry for IPv6 packets follows behind its bytes.
+    pub const IPV4: u8 = 1 << 7;
+}
+
+/// Redirection, in the text section, followed by `length` bytes: 4 or 16 for `ADDRESS`, the URL for
+/// `URL`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, packed)]
+pub struct RedirectEntry {
+    /// Kind, see [`redirect`].
+    pub kind: u8,
+    /// Reserved, zero.
+    pub reserved: u16,
+    /// Number of bytes that follow.
+    pub length: u16,
+}
+
+const _: () = assert!(size_of::<Rule>() == 48 && size_of::<PacketFilter>() == 24);
+const _: () = assert!(size_of::<Count>() == 12 && size_of::<Limit>() == 16);
+const _: () = assert!(size_of::<AddressPrefix>() == 24 && size_of::<OuterPath>() == 32);

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::*;
+use super::super::*;
 
 fn pool(text: &str) -> Prefix {
     let (address, length) = text.split_once('/').unwrap();

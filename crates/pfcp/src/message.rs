@@ -1,10 +1,12 @@
-//! Header of a message (TS 29.244 clauses 7.2.2 and 7.3).
+//! Messages (TS 29.244 clauses 7.2.2 and 7.3): [`Message`] parses the header, [`Group`] finds
+//! elements by type, and [`Writer`] encodes.
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::marker::PhantomData;
 
-use crate::octets::Octets;
-use crate::{Cause, Group, Ies};
+use crate::tlv::Octets;
+use crate::{Cause, Fault, Ie, IeType, Ies};
 
 /// Type of a message (clause 7.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -228,5 +230,249 @@ impl<'a> Message<'a> {
     #[must_use]
     pub const fn group(&self) -> Group<'a> {
         Group::new(self.body)
+    }
+}
+
+/// Content of a message or of a grouped element.
+///
+/// Elements that nobody asks for, unknown and enterprise-specific ones are skipped (clause 7.6.9).
+/// Of an element that may occur once, the first one counts (clause 7.6.10).
+///
+/// # Examples
+/// ```
+/// use fastlane_pfcp::ie::{FarId, PdrId, Precedence};
+/// use fastlane_pfcp::{Group, IeType, Writer};
+///
+/// let mut body = Vec::new();
+/// Writer::new(&mut body).group(IeType::CREATE_PDR, |w| {
+///     w.put(&PdrId(1));
+///     w.put(&Precedence(100));
+/// });
+///
+/// let pdr = Group::new(&body).group(IeType::CREATE_PDR).expect("a Create PDR");
+/// assert_eq!(pdr.need::<PdrId>(), Ok(PdrId(1)));
+/// assert_eq!(pdr.find::<FarId>(), Ok(None));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group<'a> {
+    body: &'a [u8],
+}
+
+impl<'a> Group<'a> {
+    /// Creates a group from consecutive elements in `body`.
+    #[must_use]
+    pub const fn new(body: &'a [u8]) -> Self {
+        Self { body }
+    }
+
+    /// Returns the elements in their order.
+    #[must_use]
+    pub const fn ies(&self) -> Ies<'a> {
+        Ies::new(self.body)
+    }
+
+    /// Returns the value of the first element of a type, unless an element before it is cut short.
+    #[must_use]
+    pub fn raw(&self, ie_type: IeType) -> Option<&'a [u8]> {
+        self.values(ie_type).next()
+    }
+
+    /// Returns true if there is an element of the type.
+    #[must_use]
+    pub fn has(&self, ie_type: IeType) -> bool {
+        self.raw(ie_type).is_some()
+    }
+
+    /// Returns the first element of a type, or `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Returns a fault if it is too short (cause 68) or invalid (69), or an element before it is
+    /// cut short.
+    pub fn find<T: Ie<'a>>(&self) -> Result<Option<T>, Fault> {
+        self.all().next().transpose()
+    }
+
+    /// Returns the first element of a type, which must exist.
+    ///
+    /// # Errors
+    ///
+    /// Returns the faults of [`Group::find`], and cause 66 if there is none.
+    pub fn need<T: Ie<'a>>(&self) -> Result<T, Fault> {
+        self.find()?.ok_or(Fault::of(Cause::MANDATORY_IE_MISSING, T::TYPE))
+    }
+
+    /// Returns all elements of a type, up to an element that is cut short.
+    #[must_use]
+    pub const fn all<T: Ie<'a>>(&self) -> TypedIes<'a, T> {
+        TypedIes { ies: self.ies(), of: PhantomData }
+    }
+
+    /// Returns the first grouped element of a type.
+    #[must_use]
+    pub fn group(&self, ie_type: IeType) -> Option<Self> {
+        self.groups(ie_type).next()
+    }
+
+    /// Returns all grouped elements of a type, up to an element that is cut short.
+    #[must_use]
+    pub const fn groups(&self, ie_type: IeType) -> Groups<'a> {
+        Groups { ies: self.ies(), ie_type }
+    }
+
+    fn values(&self, ie_type: IeType) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.groups(ie_type).map(|group| group.body)
+    }
+}
+
+/// Iterator over the elements of a type; see [`Group::all`].
+#[derive(Clone, Debug)]
+pub struct TypedIes<'a, T> {
+    ies: Ies<'a>,
+    of: PhantomData<T>,
+}
+
+impl<'a, T: Ie<'a>> Iterator for TypedIes<'a, T> {
+    type Item = Result<T, Fault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let ie = match self.ies.next()? {
+                Ok(ie) => ie,
+                Err(truncated) => return Some(Err(truncated.into())),
+            };
+            if ie.ie_type == T::TYPE {
+                return Some(T::decode(ie.value).map_err(|cause| Fault::of(cause, T::TYPE)));
+            }
+        }
+    }
+}
+
+/// Iterator over the grouped elements of a type; see [`Group::groups`].
+#[derive(Clone, Debug)]
+pub struct Groups<'a> {
+    ies: Ies<'a>,
+    ie_type: IeType,
+}
+
+impl<'a> Iterator for Groups<'a> {
+    type Item = Group<'a>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let ie_type = self.ie_type;
+        let found = self.ies.find_map(|ie| match ie {
+            Ok(ie) if ie.ie_type == ie_type => Some(Some(Group::new(ie.value))),
+            Ok(_) => None,
+            Err(_) => Some(None),
+        });
+        found.flatten()
+    }
+}
+
+/// Writer that appends messages and elements to a buffer and fills in their lengths.
+///
+/// It omits an element whose value exceeds a length field (65,535 octets), or which does not fit
+/// into the group or message around it. [`Writer::is_cut`] reports that. So lengths are always
+/// correct.
+///
+/// # Examples
+/// ```
+/// use fastlane_pfcp::ie::{ApplyAction, FarId};
+/// use fastlane_pfcp::{Header, IeType, Message, MessageType, Writer};
+///
+/// let mut datagram = Vec::new();
+/// let header = Header::session(MessageType::SESSION_MODIFICATION_REQUEST, 0x1234, 1);
+/// let mut writer = Writer::new(&mut datagram);
+/// writer.message(header, |w| {
+///     w.group(IeType::UPDATE_FAR, |w| {
+///         w.put(&FarId(1));
+///         w.put(&ApplyAction::FORW);
+///     });
+/// });
+/// assert!(!writer.is_cut());
+/// let (message, _) = Message::parse(&datagram)?;
+/// assert_eq!(message.check(), Ok(()));
+/// # Ok::<(), fastlane_pfcp::HeaderError>(())
+/// ```
+#[derive(Debug)]
+pub struct Writer<'v> {
+    to: &'v mut Vec<u8>,
+    /// Offset of the innermost group's value.
+    start: usize,
+    cut: bool,
+}
+
+impl<'v> Writer<'v> {
+    /// Creates a writer that appends to `to`.
+    pub const fn new(to: &'v mut Vec<u8>) -> Self {
+        Self { to, start: 0, cut: false }
+    }
+
+    /// Appends a message. In a bundle (clause 7.2.2.1), set `follow_on` in all messages but the
+    /// last.
+    pub fn message(&mut self, header: Header, body: impl FnOnce(&mut Self)) {
+        let at = self.to.len();
+        header.encode(self.to);
+        let outer = core::mem::replace(&mut self.start, at + 4);
+        body(self);
+        self.start = outer;
+        self.fill(at + 2);
+    }
+
+    /// Appends an element.
+    pub fn put<'a, T: Ie<'a>>(&mut self, ie: &T) {
+        self.element(T::TYPE, |w| ie.encode(w.to));
+    }
+
+    /// Appends an element if it is present.
+    pub fn maybe<'a, T: Ie<'a>>(&mut self, ie: Option<&T>) {
+        if let Some(ie) = ie {
+            self.put(ie);
+        }
+    }
+
+    /// Appends an element with an encoded value.
+    pub fn raw(&mut self, ie_type: IeType, value: &[u8]) {
+        self.element(ie_type, |w| w.to.extend_from_slice(value));
+    }
+
+    /// Appends a grouped element.
+    pub fn group(&mut self, ie_type: IeType, body: impl FnOnce(&mut Self)) {
+        self.element(ie_type, body);
+    }
+
+    /// Returns true if an element was omitted.
+    #[must_use]
+    pub const fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// Returns the number of octets that still fit into the innermost open message or group.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        usize::from(u16::MAX).saturating_sub(self.to.len() - self.start)
+    }
+
+    fn element(&mut self, ie_type: IeType, value: impl FnOnce(&mut Self)) {
+        let at = self.to.len();
+        let outer = core::mem::replace(&mut self.start, at + 4);
+        self.to.extend_from_slice(&ie_type.0.to_be_bytes());
+        self.to.extend_from_slice(&[0, 0]);
+        value(self);
+        let fits = self.to.len() - self.start <= u16::MAX.into()
+            && (outer == 0 || self.to.len() - outer <= u16::MAX.into());
+        self.start = outer;
+        if fits {
+            self.fill(at + 2);
+        } else {
+            self.to.truncate(at);
+            self.cut = true;
+        }
+    }
+
+    /// Fills in the length field at `at` with the number of octets after it.
+    fn fill(&mut self, at: usize) {
+        let length = u16::try_from(self.to.len() - at - 2).unwrap_or(u16::MAX);
+        self.to[at..at + 2].copy_from_slice(&length.to_be_bytes());
     }
 }

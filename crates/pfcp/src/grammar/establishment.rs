@@ -1,9 +1,62 @@
-//! Creation of the rules of a session (TS 29.244 clause 7.5.2).
+//! Establishment of sessions, and the creation of their rules (TS 29.244 clauses 7.5.2 and 7.5.3).
 
 use super::Presence::{C, M, O};
-use super::{Content, Element, Grammar, condition, fields, group, octets};
-use crate::IeType;
+use super::session_reports::{LOAD, OVERLOAD};
+use super::{Content, Element, Grammar, create_far, create_pdr, create_urr, fields, group, octets};
 use crate::ie::*;
+use crate::{Cause, IeType};
+
+/// Table 7.5.2.1-1.
+pub(super) static ESTABLISHMENT_REQUEST: Grammar = Grammar::new(&[
+    M.once(fields!(NodeId)),
+    M.once(fields!(FSeid)),
+    M.many(group!(CREATE_PDR, CREATE_PDR)),
+    M.many(group!(CREATE_FAR, CREATE_FAR)),
+    C.many(group!(CREATE_URR, CREATE_URR)),
+    C.many(group!(CREATE_QER, CREATE_QER)),
+    O.many(group!(CREATE_BAR, CREATE_BAR)),
+    C.many(group!(CREATE_TRAFFIC_ENDPOINT, CREATE_TRAFFIC_ENDPOINT)),
+    C.once(fields!(PdnType)),
+    C.many(fields!(FqCsid)),
+    O.once(fields!(UserPlaneInactivityTimer)),
+    O.once(fields!(UserId)),
+    O.once(octets!(TRACE_INFORMATION, 8)),
+    O.once(fields!(ApnDnn)),
+    C.many(octets!(CREATE_MAR, 0)),
+    O.once(fields!(PfcpsereqFlags)),
+    O.once(octets!(CREATE_BRIDGE_INFO_FOR_TSC, 1)),
+    O.many(octets!(CREATE_SRR, 0)),
+    O.once(octets!(PROVIDE_ATSSS_CONTROL_INFORMATION, 0)),
+    O.once(fields!(RecoveryTimeStamp)),
+    O.once(fields!(SNssai)),
+    O.once(octets!(PROVIDE_RDS_CONFIGURATION_INFORMATION, 0)),
+    O.once(fields!(RatType)),
+    O.many(octets!(L2TP_TUNNEL_INFORMATION, 0)),
+    O.once(octets!(L2TP_SESSION_INFORMATION, 0)),
+    O.once(octets!(GROUP_ID, 0)),
+    O.once(octets!(MBS_SESSION_N4MB_CONTROL_INFORMATION, 0)),
+    O.many(octets!(MBS_SESSION_N4_CONTROL_INFORMATION, 0)),
+    O.many(octets!(DSCP_TO_PPI_CONTROL_INFORMATION, 0)),
+]);
+
+/// Table 7.5.3.1-1.
+pub(super) static ESTABLISHMENT_RESPONSE: Grammar = Grammar::new(&[
+    M.once(fields!(NodeId)),
+    M.once(fields!(Cause)),
+    C.once(fields!(OffendingIe)),
+    C.once(fields!(FSeid)),
+    C.many(group!(CREATED_PDR, CREATED_PDR)),
+    O.once(group!(LOAD_CONTROL_INFORMATION, LOAD)),
+    O.once(group!(OVERLOAD_CONTROL_INFORMATION, OVERLOAD)),
+    C.many(fields!(FqCsid)),
+    C.once(fields!(FailedRuleId)),
+    C.many(group!(CREATED_TRAFFIC_ENDPOINT, CREATED_TRAFFIC_ENDPOINT)),
+    C.once(octets!(CREATED_BRIDGE_INFO_FOR_TSC, 0)),
+    O.once(octets!(ATSSS_CONTROL_PARAMETERS, 0)),
+    O.once(octets!(RDS_CONFIGURATION_INFORMATION, 1)),
+    C.many(group!(PARTIAL_FAILURE_INFORMATION, PARTIAL_FAILURE)),
+    C.once(octets!(CREATED_L2TP_SESSION, 0)),
+]);
 
 /// Table 7.5.2.2-1.
 pub(super) static CREATE_PDR: Grammar = Grammar::new(&[
@@ -25,7 +78,7 @@ pub(super) static CREATE_PDR: Grammar = Grammar::new(&[
     O.once(octets!(TRANSPORT_DELAY_REPORTING, 0)),
     O.once(fields!(RatType)),
 ])
-.when(condition::create_pdr);
+.when(create_pdr);
 
 /// Table 7.5.2.2-2.
 pub(super) static PDI: Grammar = Grammar::new(&[
@@ -61,7 +114,7 @@ pub(super) static CREATE_FAR: Grammar = Grammar::new(&[
     O.once(octets!(MBS_MULTICAST_PARAMETERS, 0)),
     O.many(octets!(ADD_MBS_UNICAST_PARAMETERS, 0)),
 ])
-.when(condition::create_far);
+.when(create_far);
 
 /// Table 7.5.2.3-2.
 static FORWARDING_PARAMETERS: Grammar = Grammar::new(&[
@@ -122,7 +175,7 @@ pub(super) static CREATE_URR: Grammar = Grammar::new(&[
     O.many(fields!(SdfFilter)),
     O.once(fields!(UserPlaneInactivityTimer)),
 ])
-.when(condition::create_urr);
+.when(create_urr);
 
 /// Table 7.5.2.4-2.
 pub(super) static AGGREGATED_URRS: Grammar =
@@ -179,4 +232,22 @@ pub(super) static CREATE_TRAFFIC_ENDPOINT: Grammar = Grammar::new(&[
     O.many(fields!(Qfi)),
     O.once(fields!(ThreeGppInterfaceType)),
     O.many(octets!(IP_MULTICAST_ADDRESSING_INFO, 0)),
+]);
+
+/// Tables 7.5.3.2-1 and 7.5.5.5-1.
+pub(super) static CREATED_PDR: Grammar =
+    Grammar::new(&[M.once(fields!(PdrId)), C.many(fields!(FTeid)), C.many(fields!(UeIpAddress))]);
+
+/// Table 7.5.3.5-1.
+pub(super) static CREATED_TRAFFIC_ENDPOINT: Grammar = Grammar::new(&[
+    M.once(fields!(TrafficEndpointId)),
+    C.many(fields!(FTeid)),
+    C.many(fields!(UeIpAddress)),
+]);
+
+/// Table 7.5.3.1-2.
+pub(super) static PARTIAL_FAILURE: Grammar = Grammar::new(&[
+    M.once(fields!(FailedRuleId)),
+    M.once(fields!(Cause)),
+    C.many(octets!(OFFENDING_IE_INFORMATION, 2)),
 ]);

@@ -109,3 +109,29 @@ fn the_window_is_bounded() {
     requests.cancel(sequence - 1);
     assert_eq!(requests.send(at(0), request(sequence), &mut out), Ok(()));
 }
+
+fn key(sequence: u32) -> RequestKey {
+    let peer = (Ipv4Addr::LOCALHOST, 8805).into();
+    RequestKey { peer, sequence, message_type: 5, digest: 0 }
+}
+
+#[test]
+fn an_answer_is_kept_for_its_life() {
+    let mut answers = ResponseCache::new(100);
+    answers.keep(at(7), key(1), vec![1]);
+    assert_eq!(answers.find(at(106), &key(1)), Some(&[1][..]));
+    assert_eq!(answers.find(at(106), &key(2)), None);
+    assert_eq!(answers.find(at(107), &key(1)), None);
+    assert!(answers.given.is_empty() && answers.order.is_empty());
+}
+
+#[test]
+fn there_are_never_too_many() {
+    let mut answers = ResponseCache::new(100);
+    for sequence in 0..10_000 {
+        answers.keep(at(0), key(sequence), vec![0; 8]);
+        assert!(answers.given.len() <= MOST && answers.order.len() <= MOST);
+    }
+    assert!(answers.find(at(0), &key(9_999)).is_some());
+    assert!(answers.find(at(0), &key(0)).is_none());
+}

@@ -3,7 +3,7 @@
 //! The eBPF programs mirror this file (`read_key` and `rule_matches` in `bpf/steer.bpf.c`). A
 //! change here requires the same change there.
 
-use crate::rule::{GTP_U_PORT, IPV4, IPV6, PortRange, Prefix, Rule, TCP, UDP, VLAN};
+use super::{GTP_U_PORT, IPV4, IPV6, PortRange, Prefix, Rule, TCP, UDP, VLAN, knows};
 
 /// Maximum number of VLAN tags that are skipped. A frame with more has a tag as its EtherType.
 const MAX_TAGS: usize = 2;
@@ -13,16 +13,6 @@ const MAX_EXTENSIONS: usize = 6;
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 /// IPv6 next header: fragment (RFC 8200 4.5).
 const FRAGMENT: u8 = 44;
-
-/// Fields that can be known of a frame: the `KNOWS_*` bits of `bpf/steer.bpf.c`.
-mod knows {
-    pub(super) const IPV4: u32 = 1;
-    pub(super) const IPV6: u32 = 1 << 1;
-    pub(super) const PROTOCOL: u32 = 1 << 2;
-    pub(super) const UDP: u32 = 1 << 3;
-    pub(super) const TCP: u32 = 1 << 4;
-    pub(super) const GTP_U: u32 = 1 << 5;
-}
 
 /// Fields that could be read before the frame ended. `knows` flags the valid ones.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,23 +50,6 @@ pub(crate) struct RuleMatcher {
 struct Network {
     address: Address,
     mask: Address,
-}
-
-impl Rule {
-    /// Returns the fields that must be known of a frame before the rule can match.
-    pub(crate) fn needs(&self) -> u32 {
-        let prefixes = [self.source, self.destination];
-        let has = |v4| prefixes.iter().flatten().any(|prefix| prefix.address.is_ipv4() == v4);
-        let bits = [
-            (has(true), knows::IPV4),
-            (has(false), knows::IPV6),
-            (self.protocol.is_some(), knows::PROTOCOL),
-            (self.udp_port.is_some(), knows::UDP),
-            (self.tcp_port.is_some(), knows::TCP),
-            (self.gtp_u, knows::GTP_U),
-        ];
-        bits.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, bit)| bit).sum()
-    }
 }
 
 impl RuleMatcher {

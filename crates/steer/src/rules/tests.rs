@@ -1,7 +1,6 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
-use crate::{MAX_RULES, RuleError, Rules};
 
 fn fault(rule: Rule) -> RuleFault {
     match Rules::new(vec![rule]) {
