@@ -75,7 +75,8 @@ impl Mapping {
         let mut files = files();
         let uses = files.get_mut(&self.file)?;
         let is_taken = std::mem::replace(&mut uses.has_writer, true);
-        (!is_taken).then_some(WriterClaim { file: self.file })
+        // A claim that is made and dropped here would wait for the lock.
+        if is_taken { None } else { Some(WriterClaim { file: self.file }) }
     }
 
     /// Forgets the mappings of a file whose pool is not used any more.
