@@ -1,10 +1,14 @@
 //! Start and end of an application, and the state of its interface meanwhile.
 
 use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use fastlane_tests::{Application, Echo, Lab, Mechanism, eventually};
+use fastlane_tests::{Application, Echo, Lab, Mechanism, binary, eventually};
 use serde_json::json;
+
+/// Number of SIGABRT.
+const ABORTED: i32 = 6;
 
 /// Returns the IDs of the eBPF programs and maps of a process, by their kind in `/proc` (proc(5)).
 fn held(process: u32) -> BTreeSet<(&'static str, String)> {
@@ -161,4 +165,35 @@ fn an_interface_vanishes_without_crash_or_spin() {
         let ended = macswap.process.stop();
         assert_eq!(ended.status.code(), Some(0), "{mechanism:?}: {}", ended.stderr);
     }
+}
+
+/// A release aborts and a test program unwinds, unless the program itself sees to it.
+#[test]
+fn a_lane_that_panics_ends_the_process_at_once() {
+    let Some(lab) = Lab::new("lifecycle-panic", 1) else { return };
+    let file = lab.file("panic");
+    let mut configuration = Application::steered(&Mechanism::XdpNative.on("wire0"));
+    configuration["app"] = json!([0, file]);
+    let (path, session) = Application::configure(&lab, configuration);
+    let start = || {
+        let mut command = lab.left.command(&[]);
+        command.arg(binary("panics")).arg(&path);
+        Application::run(command, session.clone())
+    };
+    let mut echo = Echo::new(&lab.right, "wire0");
+    let application = start();
+    echo.once();
+    let slow = fastlane::slow::attach(session.to_str().unwrap()).unwrap();
+    std::fs::write(&file, "").unwrap();
+    let ended = application.process.wait();
+    assert_eq!(ended.status.signal(), Some(ABORTED), "{}", ended.stderr);
+    assert!(ended.stderr.contains("'lane-0'") && ended.stderr.contains("on purpose"));
+    assert!(!ended.stderr.contains("frames out"), "no summary: {}", ended.stderr);
+    // Its peers see the end, Linux has the interface, and the next one starts over the old socket.
+    assert!(!slow.is_alive());
+    eventually("nothing is left of it", || traces(&lab).is_empty());
+    std::fs::remove_file(&file).unwrap();
+    let application = start();
+    echo.once();
+    application.stop();
 }

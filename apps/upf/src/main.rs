@@ -153,6 +153,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    fastlane::abort_on_panic();
     let arguments = Arguments::parse();
     let Some(command) = arguments.command else { return both(&arguments.both) };
     match command {

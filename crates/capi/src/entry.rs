@@ -4,7 +4,6 @@
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -52,9 +51,9 @@ pub unsafe extern "C" fn fl_main_abi(
     // SAFETY: the caller's promises.
     let (app, arguments) = unsafe { (whole(app, size), words(argc, argv)) };
     // SAFETY: the caller answers for the functions, which are no data of `app` and stay.
-    let run = || fastlane::main_from(arguments, &stop, |info| unsafe { application(&app, info) });
-    // Lanes are joined, so this is a fault of the framework itself; a release ends at once there.
-    catch_unwind(AssertUnwindSafe(run)).map_or(RUN_FAILED, c_int::from)
+    let factory = |info: &fastlane::LaneInfo<'_>| unsafe { application(&app, info) };
+    fastlane::abort_on_panic();
+    c_int::from(fastlane::main_from(arguments, &stop, factory))
 }
 
 /// Ends the run as SIGINT does: the lanes send what they hold and fl_main returns. It may be called

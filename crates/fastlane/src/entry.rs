@@ -25,7 +25,8 @@ use crate::{Error, LaneInfo, Program, config};
         2  the command line is wrong\n  \
         3  the configuration is wrong\n  \
         4  a port, a lane or a service cannot be opened here\n  \
-        5  the run went wrong\n\n\
+        5  the run went wrong\n  \
+        SIGABRT (134 in a shell): a thread panicked; see its message\n\n\
         SIGINT or SIGTERM: the lanes send what they hold, and a summary is printed; a second one \
         ends at once."
 )]
@@ -74,13 +75,30 @@ where
     A: App + Send,
     F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
 {
+    abort_on_panic();
     ExitCode::from(main_from(std::env::args_os(), &Arc::default(), factory))
+}
+
+/// Makes a panic of any thread end the process by SIGABRT, after its message. [`main`] and the C
+/// `fl_main` call it first; a program with another entry calls it once at its start.
+///
+/// A lane that panics has lost track of its packets, and a service thread of its clients. Nothing
+/// of the process runs any more then, as after SIGKILL: the kernel closes its sockets, so Linux
+/// gets the frames, peers see the end, and a service manager starts the successor. It is the same
+/// for each profile of the build, whether that unwinds or aborts.
+pub fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
 }
 
 /// Runs a network application like [`main`], with explicit arguments (the program's name first) and
 /// a flag that stops the run like SIGINT once it is true. Returns the exit status.
 ///
-/// It installs handlers for SIGINT and SIGTERM, so call it once per process.
+/// It installs handlers for SIGINT and SIGTERM, so call it once per process. Unlike with [`main`],
+/// a panic in a lane becomes a panic of this call, if the program is built to unwind.
 ///
 /// # Examples
 /// A whole run on a memory port, as a test without privilege. Eight frames circulate until the

@@ -65,7 +65,7 @@ pub enum Error {
     /// The application refuses to start.
     #[error("{0}")]
     Application(String),
-    /// The run failed, for example because a lane panicked.
+    /// The run failed, for example because frames are missing.
     #[error("{0}")]
     Run(String),
 }

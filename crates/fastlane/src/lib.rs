@@ -107,7 +107,7 @@ mod tables;
 mod threads;
 
 pub use check::{Report, check};
-pub use entry::{log, main, main_from};
+pub use entry::{abort_on_panic, log, main, main_from};
 pub use error::Error;
 pub use fastlane_core::{App, HoldKey, Packet, Partial, PortId, RawVerdict, Turn, Verdict, now};
 pub use fastlane_dpdk::installed as installed_dpdk;

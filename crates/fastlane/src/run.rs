@@ -1,6 +1,7 @@
 //! Life cycle of an application: open the ports, run the lanes, wait, stop, summarise.
 
 use std::os::fd::OwnedFd;
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -86,8 +87,8 @@ where
     };
     let session = Session::serve(reservation, &application, &counters, resources)
         .map_err(|error| service("session", error.to_string()))?;
-    let service_manager = handover.and_then(|handover| takeover.finish(&handover));
     let metrics = metrics(plan, &application, &counters, mirror.as_ref())?;
+    let service_manager = handover.and_then(|handover| takeover.finish(&handover));
     tracing::info!("running; watch it with `fastlane top {}`", plan.name);
     let notify = |state| service_manager.iter().for_each(|it: &ServiceManager| it.notify(state));
     notify("READY=1");
@@ -172,11 +173,8 @@ fn run_lanes<A: App + Send>(
                 let reason = format!("its thread cannot start ({error}); configure fewer lanes");
                 Error::Lane { lane, reason }
             })?;
-            let frames = thread.join().map_err(|_| {
-                Error::Run(format!(
-                    "lane {lane}: it panicked with the message above; fix the application"
-                ))
-            })?;
+            // A program that began with `main` has ended with the panic.
+            let frames = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
             Ok(lost + frames)
         })
     })
@@ -283,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_that_panics_ends_the_run_with_an_error() {
+    fn a_panic_of_an_application_is_one_of_the_caller() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("panic.sock");
         let (done, result) = mpsc::channel();
@@ -292,13 +290,13 @@ mod tests {
         thread::spawn(move || {
             let factory =
                 |_: &LaneInfo<'_>| Ok(|_: &mut Packet| -> Verdict { panic!("on purpose") });
-            let _ = done.send(run(&plan(&path), factory, &theirs).map(|_| ()));
+            let run = || run(&plan(&path), factory, &theirs).map(|_| ());
+            let _ = done.send(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)));
         });
         let result = result.recv_timeout(Duration::from_secs(60));
         stop.store(true, Ordering::Relaxed);
-        let error = result.expect("the run ends").unwrap_err();
-        assert!(error.to_string().starts_with("lane 0: it panicked"), "{error}");
-        assert_eq!(error.exit_status(), 5);
+        let panic = result.expect("the run ends").expect_err("the panic arrives");
+        assert_eq!(panic.downcast_ref(), Some(&"on purpose"));
     }
 
     #[test]
