@@ -376,3 +376,38 @@ fn a_service_manager_that_keeps_too_little_is_named_with_the_remedy() {
         );
     }
 }
+
+#[test]
+fn a_start_that_fails_gives_up_what_the_service_manager_keeps() {
+    let Some(lab) = Lab::new("restart-fails", 1) else { return };
+    let mut both = configuration(&Mechanism::XdpNative.on("wire0"));
+    let trace = lab.file("trace.pcapng");
+    both["ports"]["trace"] = json!({"driver": {"pcap": {"write": trace}}});
+    let mut service = Service::start(&lab, both, 32);
+    let path = service.session.with_extension("json");
+    let text = std::fs::read_to_string(&path).expect("its configuration");
+    let attached = || lab.left.run(&["ip", "-d", "link", "show", "wire0"]).contains("prog/xdp");
+    // One start is refused before the resources are asked for, the other after.
+    for status in [3, 4] {
+        assert!(attached());
+        if status == 3 {
+            std::fs::write(&path, "{}").expect("the file is writable");
+        } else {
+            std::fs::remove_file(&trace).expect("the trace");
+            std::fs::create_dir(&trace).expect("a folder where no file can be written");
+        }
+        service.end(Signal::KILL);
+        let words = format!("ended, exit status: {status}");
+        eventually("it is refused again and again", || {
+            service.manager.stderr().matches(&words).count() > 1
+        });
+        assert!(!attached(), "Linux has the interface");
+        let stderr = service.manager.stderr();
+        let (_, refused) = stderr.rsplit_once("ended, signal: 9").expect("it was killed");
+        assert!(refused.contains("FDNAME=fastlane-description; "), "{stderr}");
+        assert!(refused.contains("; 0 kept") && refused.contains(" with 0 descr"), "{stderr}");
+        std::fs::write(&path, &text).expect("the file is writable");
+        let _ = std::fs::remove_dir(&trace);
+        service.is_ready();
+    }
+}

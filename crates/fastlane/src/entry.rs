@@ -165,12 +165,16 @@ impl Program {
             Ok(arguments) => arguments,
             Err(error) => {
                 let _ = error.print(); // as in `say`
+                if error.use_stderr() {
+                    crate::handover::give_up_stored();
+                }
                 return error.exit_code().try_into().unwrap_or(2);
             }
         };
         match start(self, &arguments, &name, stop, factory) {
             Ok(()) => 0,
             Err(error) => {
+                crate::handover::give_up_stored();
                 say(std::io::stderr(), format_args!("{name}: {error}\n"));
                 error.exit_status()
             }

@@ -82,7 +82,16 @@ impl Handover {
     }
 }
 
-/// Resources that this application received from its predecessor.
+/// Gives up what the service manager has kept for this process, if nothing took it: the start ended
+/// before the resources were asked for.
+pub(crate) fn give_up_stored() {
+    let (mut store, descriptors) = FdStore::take();
+    drop(descriptors);
+    store.give_up(ServiceManager::find().as_ref());
+}
+
+/// Resources that this application received from its predecessor. Dropping it before
+/// [`finish`](Self::finish) makes the service manager close its copies.
 #[derive(Debug, Default)]
 pub(crate) struct Takeover {
     pub(crate) tables: Vec<InheritedPart>,
@@ -100,8 +109,9 @@ impl Takeover {
     /// Asks the service manager, then a holder, for the resources of the previous process. The
     /// caller must already own the session path, so no other process can ask at the same time.
     pub(crate) fn ask(plan: &Plan) -> Self {
-        let (service_manager, session) = (ServiceManager::find(), plan.session.clone());
-        let mut takeover = Self { service_manager, session, ..Self::default() };
+        let mut takeover = Self::default();
+        takeover.service_manager = ServiceManager::find();
+        takeover.session.clone_from(&plan.session);
         let ours = Manifest::of(plan);
         let (store, descriptors) = FdStore::take();
         takeover.store = store;
@@ -188,12 +198,20 @@ impl Takeover {
         }
     }
 
-    /// Ends the takeover: everything received is in use. The service manager now stores `current`
+    /// Ends the takeover, as the last step of a start that can fail: everything received is in use. The service manager now stores `current`
     /// for the next process. Returns the connection to the service manager, if there is one.
     pub(crate) fn finish(mut self, current: &Handover) -> Option<ServiceManager> {
+        let mut store = std::mem::take(&mut self.store);
         let service_manager = self.service_manager.take()?;
-        self.store.replace(&service_manager, current);
+        store.replace(&service_manager, current);
         Some(service_manager)
+    }
+}
+
+impl Drop for Takeover {
+    fn drop(&mut self) {
+        // After `finish` there is nothing in it.
+        self.store.give_up(self.service_manager.as_ref());
     }
 }
 

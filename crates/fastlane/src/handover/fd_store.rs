@@ -83,6 +83,19 @@ impl FdStore {
         }
     }
 
+    /// Makes the service manager close everything, because the start has failed. Otherwise the
+    /// sockets would go on claiming frames that nobody receives.
+    pub(super) fn give_up(&mut self, service_manager: Option<&ServiceManager>) {
+        let Some(service_manager) = service_manager.filter(|_| !self.names.is_empty()) else {
+            return;
+        };
+        tracing::warn!(
+            "the start fails, so what the service manager keeps of the previous process is closed; \
+             its frames go to Linux"
+        );
+        self.remove(service_manager);
+    }
+
     /// Replaces the contents of the store by `handover`. If the same resources are stored already
     /// they stay, because the service manager ignores a descriptor that it has under another name.
     pub(super) fn replace(&mut self, service_manager: &ServiceManager, handover: &Handover) {
