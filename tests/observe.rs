@@ -5,6 +5,7 @@ use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 
 use fastlane_tests::{Application, Echo, Lab, Mechanism, binary, eventually};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
 const FRAMES: u64 = 250;
@@ -77,5 +78,30 @@ fn another_user_sees_nothing() {
     assert!(refused.stdout.is_empty());
     // The control: it is the user that makes the difference.
     assert!(lab.left.run(&top).contains("received_packets"));
+    macswap.stop();
+}
+
+/// A process that may have no descriptor cannot wait for any: poll(2) fails with EINVAL.
+#[test]
+fn a_session_outlives_an_error_of_poll() {
+    let Some(lab) = Lab::new("observe-poll", 1) else { return };
+    let port = json!({"driver": {"memory": {"fill": {"frames": 8, "length": 60}}}});
+    let macswap = Application::macswap(&lab, json!({"ports": {"wire": port}}));
+    let writer = fastlane::slow::attach(macswap.session().to_str().unwrap()).unwrap();
+    let process = Pid::from_raw(macswap.process.id() as i32);
+    let set = |limit: Rlimit| prlimit(process, Resource::Nofile, limit).expect("the same user");
+    let before = set(Rlimit {
+        current: Some(0),
+        maximum: rustix::process::getrlimit(Resource::Nofile).maximum,
+    });
+    // Wakes the session's thread, whose next wait fails.
+    let _client = std::os::unix::net::UnixStream::connect(macswap.session()).unwrap();
+    macswap.process.wait_for("the session cannot wait for its clients");
+    set(before);
+    assert!(writer.is_alive());
+    eventually("the session serves again", || {
+        fastlane::session::connect(macswap.session()).is_ok_and(|client| client.is_alive())
+    });
+    assert!(writer.tables().unwrap().is_empty());
     macswap.stop();
 }
