@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use fastlane_testing::skip;
 use fastlane_tests::{Application, Generator, Lab, Process, binary, eventually};
 use serde_json::{Value, json};
 
@@ -124,6 +125,49 @@ fn without_dpdk_it_says_what_to_install() {
     let macswap = Application::run(command, session);
     eventually("frames go round", || macswap.totals().wire("sent_packets") > 1000);
     macswap.stop();
+}
+
+/// Returns the extended attribute `security.capability` that gives CAP_NET_ADMIN to a program
+/// (capabilities(7), version 2).
+fn file_capability() -> Vec<u8> {
+    let (version_and_effective, net_admin) = (0x0200_0001_u32, 1_u32 << 12);
+    [version_and_effective, net_admin, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Whoever may start a program with capabilities of its own must not choose what code it loads.
+#[test]
+fn a_program_with_file_capabilities_loads_nothing_that_its_caller_names() {
+    let Some(lab) = Lab::new("owned-caps", 1) else { return };
+    let everyone = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(lab.directory(), everyone).expect("the directory is ours");
+    let (program, evil) = (lab.file("macswap"), lab.file("evil.so"));
+    std::fs::copy(binary("macswap"), &program).expect("a copy");
+    for path in [&evil, &lab.file("libfastlane_dpdk.so")] {
+        std::fs::write(path, "no library").expect("a file");
+    }
+    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let refused = |arguments: Value| {
+        let mut with = configuration(json!({"driver": {"dpdk": {"vdev": "net_null0"}}}));
+        with["dpdk"]["eal-arguments"] = arguments;
+        let (path, _) = Application::configure(&lab, with);
+        let mut command = lab.left.command(&nobody);
+        command.arg(&program).arg(path).env("FASTLANE_DPDK_PLUGIN", &evil);
+        let ended = Process::start(command).wait();
+        assert_eq!(ended.status.code(), Some(4), "{}", ended.stderr);
+        ended.stderr
+    };
+    let error = refused(json!([]));
+    assert!(error.contains("evil.so cannot be opened"), "the control: {error}");
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = rustix::fs::setxattr(&program, "security.capability", &file_capability(), flags);
+    if let Err(error) = set {
+        return skip("owned-caps", &format!("no file capabilities here: {error}"));
+    }
+    let error = refused(json!([]));
+    assert!(error.contains("has file capabilities") && !error.contains("evil.so"), "{error}");
+    assert!(!error.contains(&lab.directory().display().to_string()), "{error}");
+    let error = refused(json!(["-d", evil]));
+    assert!(error.contains("are refused") && error.contains("AmbientCapabilities"), "{error}");
 }
 
 #[test]

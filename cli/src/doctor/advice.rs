@@ -197,8 +197,8 @@ fn obstacles(driver: &Value, machine: &Machine) -> Vec<String> {
     let mut remedies = vec![];
     let lacking = machine.lacks(&needed);
     if !lacking.is_empty() {
-        let names = lacking.join(",").to_lowercase();
-        remedies.push(format!("run as root, or: setcap {names}+ep PROGRAM"));
+        let names = lacking.join(" ");
+        remedies.push(format!("run as root, or by systemd with: AmbientCapabilities={names}"));
     }
     if xdp && !machine.can_lock_a_pool() {
         remedies.push("ulimit -l unlimited (or the capability CAP_IPC_LOCK)".to_owned());
@@ -311,7 +311,8 @@ mod tests {
         assert_eq!(
             advice.remedies,
             [
-                "run as root, or: setcap cap_net_admin,cap_net_raw,cap_bpf,cap_perfmon+ep PROGRAM",
+                "run as root, or by systemd with: AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW \
+                 CAP_BPF CAP_PERFMON",
                 "ulimit -l unlimited (or the capability CAP_IPC_LOCK)",
                 "ip link set dev eth0 up",
             ]

@@ -15,8 +15,8 @@ pub enum Error {
     Program(#[from] ProgramError),
     /// The thread has no permission to create AF_XDP sockets.
     #[error(
-        "CAP_NET_RAW missing for AF_XDP on `{interface}`: run as root, or give the program its \
-         capabilities with `setcap cap_bpf,cap_net_admin,cap_net_raw+ep PROGRAM`"
+        "CAP_NET_RAW missing for AF_XDP on `{interface}`: run as root, or by systemd with \
+         `AmbientCapabilities=CAP_BPF CAP_NET_ADMIN CAP_NET_RAW CAP_PERFMON`"
     )]
     NoPrivilege {
         /// Name of the interface.

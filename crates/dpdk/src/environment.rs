@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::Error;
-use crate::plugin::Plugin;
+use crate::plugin::{Plugin, ignored_variable, is_privileged};
 
 /// Kind of pages for DPDK's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Environment {
     ///
     /// # Errors
     /// [`Error::NoPlugin`], [`Error::Broken`], [`Error::OtherVersion`], [`Error::NoHugePages`],
-    /// [`Error::Environment`].
+    /// [`Error::Environment`], [`Error::PrivilegedArguments`].
     pub fn start(settings: &EnvironmentSettings) -> Result<Arc<Self>, Error> {
         let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
         match &*state {
@@ -89,8 +89,11 @@ impl Environment {
             }
             State::Failed => return Err(starts_once("its start has failed")),
         }
+        arguments::check(&settings.arguments, is_privileged())?;
         let plugin = Plugin::load()?;
-        let (arguments, warning) = arguments::build(settings)?;
+        let (arguments, pages) = arguments::build(settings)?;
+        let warnings: Vec<String> = ignored_variable().into_iter().chain(pages).collect();
+        let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
         *state = State::Failed;
         let (stop, stopped) = channel();
         let thread = spawn_eal(plugin, arguments, settings.lane_cpus.clone(), stopped)?;

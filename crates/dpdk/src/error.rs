@@ -41,6 +41,16 @@ pub enum Error {
         /// The difference.
         reason: String,
     },
+    /// EAL arguments of a program with privileges that its caller may lack.
+    #[error(
+        "the EAL arguments `{arguments}` are refused, because they can load code into a program \
+         that has file capabilities or is set-user-ID; remove them, or give the capabilities by \
+         `AmbientCapabilities` of systemd"
+    )]
+    PrivilegedArguments {
+        /// The arguments, separated by spaces.
+        arguments: String,
+    },
     /// DPDK failed to start.
     #[error("DPDK does not start: {reason}; {remedy}")]
     Environment {

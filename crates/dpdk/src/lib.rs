@@ -3,7 +3,8 @@
 //! Only the plugin in C, `plugin/`, uses DPDK. It is opened when a port needs it, so a program that
 //! uses this crate neither links nor needs DPDK. The plugin is searched at `FASTLANE_DPDK_PLUGIN`,
 //! beside the program and one folder above, in `/usr/lib/fastlane` and in
-//! `/usr/local/lib/fastlane`.
+//! `/usr/local/lib/fastlane`. A program with file capabilities or set-user-ID (`AT_SECURE`)
+//! searches the last two only, and takes no EAL arguments.
 //!
 //! ```text
 //! Environment::start          DPDK itself, once per process, in a thread of its own

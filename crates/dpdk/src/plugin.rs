@@ -21,6 +21,10 @@ use crate::Error;
 
 /// File name of the plugin.
 const FILE: &str = "libfastlane_dpdk.so";
+/// Addition to messages of a privileged program.
+const IGNORED: &str = " (FASTLANE_DPDK_PLUGIN and the program's own folder are ignored, because it \
+                       has file capabilities or is set-user-ID; use `AmbientCapabilities` of \
+                       systemd instead)";
 /// Environment variable with the path of the plugin.
 const VARIABLE: &str = "FASTLANE_DPDK_PLUGIN";
 /// Folders of an installed plugin.
@@ -77,11 +81,14 @@ impl Plugin {
         if let Some(plugin) = LOADED.get() {
             return Ok(*plugin);
         }
-        let candidates = candidates(std::env::var_os(VARIABLE).map(PathBuf::from));
+        let is_privileged = is_privileged();
+        let named = std::env::var_os(VARIABLE).map(PathBuf::from);
+        let candidates = candidates(named, is_privileged);
         let Some(path) = candidates.iter().find(|path| path.is_file()) else {
             let searched: Vec<_> =
                 candidates.iter().map(|path| path.display().to_string()).collect();
-            return Err(Error::NoPlugin { searched: searched.join(", ") });
+            let note = if is_privileged { IGNORED } else { "" };
+            return Err(Error::NoPlugin { searched: format!("{}{note}", searched.join(", ")) });
         };
         let plugin = Self::open(path)?;
         Ok(*LOADED.get_or_init(|| plugin))
@@ -401,8 +408,26 @@ impl Drop for RawQueue {
     }
 }
 
-/// Returns the possible paths of the plugin, in the order of the search.
-fn candidates(named: Option<PathBuf>) -> Vec<PathBuf> {
+/// Returns true if the process has privileges that its caller may lack: it was started with file
+/// capabilities or set-user-ID (`AT_SECURE`, getauxval(3)). Ambient capabilities do not count.
+pub(crate) fn is_privileged() -> bool {
+    // SAFETY: getauxval has no precondition.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// Returns a warning if the caller of a privileged program names a plugin, which is ignored.
+pub(crate) fn ignored_variable() -> Option<String> {
+    let is_ignored = is_privileged() && std::env::var_os(VARIABLE).is_some();
+    is_ignored.then(|| format!("the plugin is the installed one{IGNORED}"))
+}
+
+/// Returns the possible paths of the plugin, in the order of the search. Whoever may start a
+/// privileged program must not choose the code that it loads, so only the system's folders count.
+fn candidates(named: Option<PathBuf>, is_privileged: bool) -> Vec<PathBuf> {
+    let installed = INSTALLED.into_iter().map(|folder| Path::new(folder).join(FILE));
+    if is_privileged {
+        return installed.collect();
+    }
     if let Some(named) = named {
         return vec![named];
     }
@@ -410,8 +435,7 @@ fn candidates(named: Option<PathBuf>) -> Vec<PathBuf> {
     let program = std::env::current_exe().ok();
     let beside = program.iter().flat_map(|path| path.ancestors().skip(1).take(2));
     let beside = beside.map(Path::to_owned);
-    let installed = INSTALLED.into_iter().map(PathBuf::from);
-    beside.chain(installed).map(|folder| folder.join(FILE)).collect()
+    beside.map(|folder| folder.join(FILE)).chain(installed).collect()
 }
 
 fn loader_error() -> String {

@@ -198,8 +198,9 @@ impl Takeover {
         }
     }
 
-    /// Ends the takeover, as the last step of a start that can fail: everything received is in use. The service manager now stores `current`
-    /// for the next process. Returns the connection to the service manager, if there is one.
+    /// Ends the takeover, as the last step of a start that can fail: everything received is in use.
+    /// The service manager now stores `current` for the next process. Returns the connection to the
+    /// service manager, if there is one.
     pub(crate) fn finish(mut self, current: &Handover) -> Option<ServiceManager> {
         let mut store = std::mem::take(&mut self.store);
         let service_manager = self.service_manager.take()?;

@@ -180,6 +180,17 @@ pub enum SessionError {
         /// Missing reply, and the remedy.
         reason: String,
     },
+    /// The application belongs to another user and sent memory in huge pages.
+    #[error(
+        "session {path}: it sent memory in huge pages of user {user}, who could end this process \
+         by punching holes into it; run this command as that user"
+    )]
+    ForeignMemory {
+        /// Path of the socket.
+        path: PathBuf,
+        /// User of the application.
+        user: u32,
+    },
     /// The peer violated the protocol.
     #[error("session {path}: the peer does not follow the session protocol: {what}")]
     Protocol {

@@ -25,8 +25,8 @@ pub enum Error {
     },
     /// The process lacks a capability.
     #[error(
-        "{action}: the capability {capability} is missing: run as root, or \
-         `setcap {lowercase}+ep PROGRAM`", lowercase = capability.to_lowercase()
+        "{action}: the capability {capability} is missing: run as root, or by systemd with \
+         `AmbientCapabilities={capability}`"
     )]
     NoPrivilege {
         /// The refused operation.

@@ -223,7 +223,7 @@ fn without_the_capability_the_refusal_names_it() {
     assert_eq!(
         refusal,
         "making the TAP device tap0: the capability CAP_NET_ADMIN is missing: run as root, or \
-         `setcap cap_net_admin+ep PROGRAM`"
+         by systemd with `AmbientCapabilities=CAP_NET_ADMIN`"
     );
 }
 

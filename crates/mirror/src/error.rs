@@ -12,7 +12,7 @@ pub enum Error {
     /// The process lacks a capability.
     #[error(
         "{action}: the capability CAP_NET_ADMIN is missing: run as root, or \
-         `setcap cap_net_admin+ep PROGRAM`"
+         by systemd with `AmbientCapabilities=CAP_NET_ADMIN`"
     )]
     NoPrivilege {
         /// The refused operation.

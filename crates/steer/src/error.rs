@@ -221,8 +221,8 @@ fn refusal() -> String {
                 .to_owned()
         }
         Some(lacking) => format!(
-            "{} missing: run as root, or give the program its capabilities with \
-             `setcap cap_bpf,cap_net_admin,cap_net_raw,cap_perfmon+ep PROGRAM`",
+            "{} missing: run as root, or by systemd with \
+             `AmbientCapabilities=CAP_BPF CAP_NET_ADMIN CAP_NET_RAW CAP_PERFMON`",
             lacking.join(" and ")
         ),
     }

@@ -58,10 +58,26 @@ pub(super) fn build(
     Ok((arguments, warning))
 }
 
+/// Refuses arguments of a privileged program: whoever may start it could load code by `-d`.
+pub(super) fn check(arguments: &[String], is_privileged: bool) -> Result<(), Error> {
+    if is_privileged && !arguments.is_empty() {
+        return Err(Error::PrivilegedArguments { arguments: arguments.join(" ") });
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::HugePages;
     use super::*;
+
+    #[test]
+    fn a_privileged_program_takes_no_arguments() {
+        let evil = ["-d".to_owned(), "/tmp/evil.so".to_owned()];
+        assert!(check(&evil, false).is_ok() && check(&[], true).is_ok());
+        let error = check(&evil, true).unwrap_err().to_string();
+        assert!(error.contains("`-d /tmp/evil.so`") && error.contains("AmbientCap"), "{error}");
+    }
 
     fn settings() -> EnvironmentSettings {
         EnvironmentSettings { huge_pages: HugePages::None, memory: 16, ..Default::default() }

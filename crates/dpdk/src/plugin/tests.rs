@@ -37,12 +37,22 @@ fn the_layout_is_that_of_packets_as_core_makes_them() {
 
 #[test]
 fn the_plugin_is_looked_for_where_it_is_named_or_beside_the_program() {
-    assert_eq!(candidates(Some("/a/b.so".into())), [PathBuf::from("/a/b.so")]);
-    let candidates = candidates(None);
+    assert_eq!(candidates(Some("/a/b.so".into()), false), [PathBuf::from("/a/b.so")]);
+    let candidates = candidates(None, false);
     let program = std::env::current_exe().unwrap();
     assert_eq!(candidates[0], program.with_file_name(FILE));
     assert_eq!(candidates[1], program.parent().unwrap().with_file_name(FILE));
     assert!(candidates.contains(&PathBuf::from("/usr/lib/fastlane/libfastlane_dpdk.so")));
+}
+
+#[test]
+fn a_privileged_program_looks_in_folders_of_the_system_only() {
+    let installed =
+        ["/usr/lib/fastlane", "/usr/local/lib/fastlane"].map(|folder| Path::new(folder).join(FILE));
+    for named in [None, Some("/a/b.so".into())] {
+        assert_eq!(candidates(named, true), installed);
+    }
+    assert!(!is_privileged(), "tests run as their caller");
 }
 
 #[test]

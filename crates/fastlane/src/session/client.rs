@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::{Counters, LaneCounter};
+use rustix::fs::{SealFlags, fcntl_get_seals, fstatfs};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use serde::Serialize;
@@ -39,6 +40,8 @@ pub struct Client {
     /// Serialises requests. True once a reply is missing: the next message might be that reply.
     in_request: Mutex<bool>,
     path: PathBuf,
+    /// User of the application, if it is neither root nor this process's.
+    foreign_user: Option<u32>,
     /// Directory of the application in `/proc`, if both processes see it under the same PID.
     process: Option<PathBuf>,
 }
@@ -122,6 +125,9 @@ impl Client {
             SessionError::Refused { path: self.path.clone(), message }
         })?;
         let Received { body, descriptors, .. } = self.converse(kind, &request)?;
+        if let Some(user) = self.foreign_user.filter(|_| descriptors.iter().any(in_huge_pages)) {
+            return Err(SessionError::ForeignMemory { path: self.path.clone(), user });
+        }
         let reply = serde_json::from_slice(&body)
             .map_err(|error| self.wrong(format!("its reply cannot be read: {error}")))?;
         Ok((reply, descriptors))
@@ -209,12 +215,19 @@ pub(super) fn connect_as(path: &Path, version: u32) -> Result<Client, SessionErr
         .map_err(|error| protocol(format!("its description cannot be read: {error}")))?;
     let counters = descriptors.into_iter().next();
     let counters = counters.ok_or_else(|| protocol("it sent no counters".to_owned()))?;
+    if !is_sealed(&counters) {
+        return Err(protocol("its counters are not sealed against other writers".to_owned()));
+    }
     let counters = SharedMemory::attach_read_only(counters).and_then(Counters::attach);
     let counters = counters.map_err(|error| protocol(error.to_string()))?;
     check(&application, &counters).map_err(protocol)?;
     let process = process(&stream, &application);
+    let user =
+        rustix::net::sockopt::socket_peercred(&stream).map_err(|error| failed(error.into()))?.uid;
+    let is_trusted = user.is_root() || user == rustix::process::geteuid();
+    let foreign_user = (!is_trusted).then(|| user.as_raw());
     let (path, in_request) = (path.to_owned(), Mutex::default());
-    Ok(Client { application, counters, stream, in_request, path, process })
+    Ok(Client { application, counters, stream, in_request, path, foreign_user, process })
 }
 
 /// Connects to the holder of a handover at `path`. `None` if there is none that runs as root or as
@@ -256,6 +269,22 @@ pub(crate) fn converse<Q: Serialize>(
         other if other == kind => Ok((reply.body, reply.descriptors)),
         _ => Err("its reply is of another kind".to_owned()),
     }
+}
+
+/// Returns true if only its creator can write the memory. This also keeps it from punching holes
+/// (fcntl(2), "File sealing").
+fn is_sealed(memory: &OwnedFd) -> bool {
+    let seals = fcntl_get_seals(memory).unwrap_or(SealFlags::empty());
+    seals.contains(SealFlags::FUTURE_WRITE)
+}
+
+/// Returns true if the descriptor is memory in huge pages. Access to a hole there is a SIGBUS if no
+/// huge page is free, while tmpfs fills it with zeros.
+fn in_huge_pages(memory: &OwnedFd) -> bool {
+    /// `HUGETLBFS_MAGIC` of linux/magic.h.
+    const HUGETLBFS: u64 = 0x9584_58f6;
+    // An error is not expected; the descriptor is not mapped then either.
+    fstatfs(memory).is_ok_and(|system| system.f_type as u64 & 0xffff_ffff == HUGETLBFS)
 }
 
 /// Returns the file name of this program.

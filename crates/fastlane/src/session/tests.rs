@@ -13,6 +13,8 @@ use super::protocol::{HEADER, HELLO, Header, Kind, VERSION, hello, message};
 use super::*;
 use crate::describe::{Application, LaneFacts, PortFacts};
 
+mod services;
+
 /// Session of an application with two lanes and one port, in a directory of its own.
 struct Bench {
     _directory: tempfile::TempDir,
@@ -329,62 +331,4 @@ fn attach_as_another_user() {
     let path = std::env::var_os(OTHER_USER).expect("set by another_user_is_refused");
     let error = connect(Path::new(&path)).unwrap_err();
     assert!(error.to_string().contains("only user 0 and root may connect"), "{error}");
-}
-
-/// Service whose replies to requests for shards wait for a permission.
-struct Waiting(std::sync::Arc<std::sync::Mutex<std::sync::mpsc::Receiver<()>>>);
-
-impl Service for Waiting {
-    fn greeting(&mut self) -> Reply {
-        Reply { kind: Kind::Handover, body: b"{}".to_vec(), descriptors: vec![] }
-    }
-
-    fn reply(
-        &mut self,
-        _: &std::sync::Arc<ClientIdentity>,
-        kind: Kind,
-        body: &[u8],
-    ) -> Result<Response, String> {
-        let reply = Reply { kind, body: body.to_vec(), descriptors: vec![] };
-        if kind != Kind::Shards {
-            return Ok(Response::Reply(reply));
-        }
-        let permission = std::sync::Arc::clone(&self.0);
-        Ok(Response::Work(Box::new(move || {
-            permission.lock().unwrap().recv().map_err(|error| error.to_string())?;
-            Ok(reply)
-        })))
-    }
-
-    fn disconnected(&mut self, _: &ClientIdentity) {}
-
-    fn sweep(&mut self, _: Instant) -> Option<Instant> {
-        None
-    }
-}
-
-#[test]
-fn a_request_that_waits_for_lanes_keeps_no_other_client_waiting() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("test.sock");
-    let (permit, permission) = std::sync::mpsc::channel();
-    let permission = std::sync::Arc::new(std::sync::Mutex::new(permission));
-    let session = serve_at(&path, Waiting(permission)).unwrap();
-    let client = || connect_to_holder(&path, Duration::from_secs(5)).expect("it is let in");
-    let (waits, leaves) = (client(), client());
-    for stream in [&waits, &leaves] {
-        let mut stream = stream;
-        stream.write_all(&message(Kind::Shards, b"\"slow\"", 0).unwrap()).unwrap();
-    }
-    // Others are let in and get replies, and who leaves is released meanwhile.
-    drop(leaves);
-    let (body, _) = converse(&client(), Kind::Tables, &"quick").unwrap();
-    assert_eq!(body, b"\"quick\"");
-    permit.send(()).unwrap();
-    permit.send(()).unwrap();
-    let reply = super::transfer::receive(&waits).map_err(|_| "no reply").unwrap();
-    assert_eq!((reply.header.kind, &*reply.body), (Kind::Shards, &b"\"slow\""[..]));
-    let (body, _) = converse(&waits, Kind::Tables, &"again").unwrap();
-    assert_eq!(body, b"\"again\"");
-    drop((permit, session));
 }

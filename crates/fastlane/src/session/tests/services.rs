@@ -1,0 +1,147 @@
+//! Sessions of services that are made for a test: one that waits, one of another user.
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use fastlane_table::SharedMemory;
+use fastlane_table::counters::Counters;
+use fastlane_testing::skip;
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::Uid;
+use rustix::thread::set_thread_res_uid;
+
+use super::super::protocol::{Kind, message};
+use super::super::transfer::receive;
+use super::super::*;
+use super::application;
+
+/// Service whose replies to requests for shards wait for a permission.
+struct Waiting(Arc<Mutex<mpsc::Receiver<()>>>);
+
+impl Service for Waiting {
+    fn greeting(&mut self) -> Reply {
+        Reply { kind: Kind::Handover, body: b"{}".to_vec(), descriptors: vec![] }
+    }
+
+    fn reply(
+        &mut self,
+        _: &Arc<ClientIdentity>,
+        kind: Kind,
+        body: &[u8],
+    ) -> Result<Response, String> {
+        let reply = Reply { kind, body: body.to_vec(), descriptors: vec![] };
+        if kind != Kind::Shards {
+            return Ok(Response::Reply(reply));
+        }
+        let permission = Arc::clone(&self.0);
+        Ok(Response::Work(Box::new(move || {
+            permission.lock().unwrap().recv().map_err(|error| error.to_string())?;
+            Ok(reply)
+        })))
+    }
+
+    fn disconnected(&mut self, _: &ClientIdentity) {}
+
+    fn sweep(&mut self, _: Instant) -> Option<Instant> {
+        None
+    }
+}
+
+#[test]
+fn a_request_that_waits_for_lanes_keeps_no_other_client_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.sock");
+    let (permit, permission) = mpsc::channel();
+    let permission = Arc::new(Mutex::new(permission));
+    let session = serve_at(&path, Waiting(permission)).unwrap();
+    let client = || connect_to_holder(&path, Duration::from_secs(5)).expect("it is let in");
+    let (waits, leaves) = (client(), client());
+    for stream in [&waits, &leaves] {
+        let mut stream = stream;
+        stream.write_all(&message(Kind::Shards, b"\"slow\"", 0).unwrap()).unwrap();
+    }
+    // Others are let in and get replies, and who leaves is released meanwhile.
+    drop(leaves);
+    let (body, _) = converse(&client(), Kind::Tables, &"quick").unwrap();
+    assert_eq!(body, b"\"quick\"");
+    permit.send(()).unwrap();
+    permit.send(()).unwrap();
+    let reply = receive(&waits).map_err(|_| "no reply").unwrap();
+    assert_eq!((reply.header.kind, &*reply.body), (Kind::Shards, &b"\"slow\""[..]));
+    let (body, _) = converse(&waits, Kind::Tables, &"again").unwrap();
+    assert_eq!(body, b"\"again\"");
+    drop((permit, session));
+}
+
+/// Service of an application of another user: its counters, and memory as its table.
+struct Foreign {
+    counters: Arc<OwnedFd>,
+    table: Arc<OwnedFd>,
+}
+
+impl Service for Foreign {
+    fn greeting(&mut self) -> Reply {
+        let body = serde_json::to_vec(&application()).unwrap();
+        let descriptors = vec![Arc::clone(&self.counters)];
+        Reply { kind: Kind::Application, body, descriptors }
+    }
+
+    fn reply(&mut self, _: &Arc<ClientIdentity>, kind: Kind, _: &[u8]) -> Result<Response, String> {
+        let body = serde_json::to_vec(&TableList::default()).unwrap();
+        let descriptors = vec![Arc::clone(&self.table)];
+        Ok(Response::Reply(Reply { kind, body, descriptors }))
+    }
+
+    fn disconnected(&mut self, _: &ClientIdentity) {}
+
+    fn sweep(&mut self, _: Instant) -> Option<Instant> {
+        None
+    }
+}
+
+/// Serves as `user` with memory of these flags as a table, and asks for the tables.
+fn tables_of(user: u32, flags: MemfdFlags, counters: OwnedFd) -> Result<(), SessionError> {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let path = directory.path().join("test.sock");
+    let table = memfd_create("foreign", flags | MemfdFlags::ALLOW_SEALING).unwrap();
+    let service = Foreign { counters: counters.into(), table: table.into() };
+    let theirs = path.clone();
+    // The credentials of a thread become those of its listening socket.
+    let session = std::thread::spawn(move || {
+        let user = Uid::from_raw(user);
+        set_thread_res_uid(user, user, user).unwrap();
+        serve_at(&theirs, service).unwrap()
+    });
+    let session = session.join().unwrap();
+    let asked =
+        connect(&path).and_then(|client| client.ask::<_, TableList>(Kind::Tables, &()).map(drop));
+    drop(session);
+    asked
+}
+
+#[test]
+fn memory_that_another_user_could_take_away_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("session-foreign", "it needs root");
+    }
+    let huge = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let small = MemfdFlags::empty();
+    let sealed = || {
+        let counters = Counters::create(2, 1).unwrap();
+        counters.memory().as_fd().try_clone_to_owned().unwrap()
+    };
+    for (user, flags) in [(65_534, small), (0, small), (0, huge)] {
+        tables_of(user, flags, sealed())
+            .unwrap_or_else(|error| panic!("{user} {flags:?}: {error}"));
+    }
+    let error = tables_of(65_534, huge, sealed()).unwrap_err();
+    assert!(matches!(error, SessionError::ForeignMemory { user: 65_534, .. }), "{error}");
+    let open = SharedMemory::create("open", 4096).unwrap();
+    let open = open.as_fd().try_clone_to_owned().unwrap();
+    let error = tables_of(0, small, open).unwrap_err().to_string();
+    assert!(error.contains("counters are not sealed"), "{error}");
+}
