@@ -60,6 +60,14 @@ impl Mapping {
         Ok(Self { file })
     }
 
+    /// Adds memory on the heap, which has its address for an inode.
+    #[cfg(miri)]
+    pub(crate) fn of_heap(address: usize) -> Self {
+        let file = (0, address as u64);
+        files().entry(file).or_default().mappings += 1;
+        Self { file }
+    }
+
     /// Reserves the file for frames. Returns false if it has another mapping.
     pub(crate) fn reserve_for_frames(&self) -> bool {
         files().get_mut(&self.file).is_some_and(|uses| {

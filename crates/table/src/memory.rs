@@ -74,6 +74,17 @@ impl SharedMemory {
         Ok(memory)
     }
 
+    /// Creates memory on the heap: Miri has no memfd. Such memory cannot be attached.
+    #[cfg(miri)]
+    fn create_with(_name: &str, length: usize, _flags: MemfdFlags) -> io::Result<Self> {
+        let layout = heap_layout(length);
+        // SAFETY: the size is not 0.
+        let start = unsafe { std::alloc::alloc_zeroed(layout) };
+        let file = OwnedFd::from(std::fs::File::open("/dev/null")?);
+        Self::mapped(file, start.cast(), length, true, Mapping::of_heap(start.addr()))
+    }
+
+    #[cfg(not(miri))]
     fn create_with(name: &str, length: usize, flags: MemfdFlags) -> io::Result<Self> {
         let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(name, flags)?;
@@ -87,6 +98,9 @@ impl SharedMemory {
     }
 
     fn advise(&self, advice: Advice) -> io::Result<()> {
+        if cfg!(miri) {
+            return Ok(());
+        }
         // SAFETY: the advices passed here change no byte of the mapping, which `self` owns.
         unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.length, advice)? };
         Ok(())
@@ -118,6 +132,9 @@ impl SharedMemory {
     }
 
     fn huge_page(&self, page: usize) -> Option<*mut u8> {
+        if cfg!(miri) {
+            return None;
+        }
         let end = page.checked_add(1)?.checked_mul(HUGE_PAGE)?;
         // SAFETY: inside the mapping, checked by `end <= self.length`.
         (end <= self.length).then(|| unsafe { self.start.as_ptr().add(page * HUGE_PAGE) })
@@ -182,6 +199,9 @@ impl SharedMemory {
     /// # Errors
     /// Returns an error if the kernel refuses the seal.
     pub fn forbid_other_writers(&self) -> io::Result<()> {
+        if cfg!(miri) {
+            return Ok(());
+        }
         Ok(rustix::fs::fcntl_add_seals(&self.file, SealFlags::FUTURE_WRITE)?)
     }
 
@@ -239,6 +259,12 @@ impl SharedMemory {
     pub fn is_writable(&self) -> bool {
         self.writable
     }
+}
+
+/// Returns the layout of heap memory in the place of a mapping.
+#[cfg(miri)]
+fn heap_layout(length: usize) -> std::alloc::Layout {
+    std::alloc::Layout::from_size_align(length.max(1), 4096).expect("a length that fits")
 }
 
 /// Reserved address range in which a mapping can be aligned to a huge page.
@@ -305,6 +331,13 @@ impl AsFd for SharedMemory {
 }
 
 impl Drop for SharedMemory {
+    #[cfg(miri)]
+    fn drop(&mut self) {
+        // SAFETY: allocated in `create_with` with this layout, freed only here.
+        unsafe { std::alloc::dealloc(self.start.as_ptr(), heap_layout(self.length)) };
+    }
+
+    #[cfg(not(miri))]
     fn drop(&mut self) {
         // SAFETY: start and length are those of the mapping made in `map`, unmapped only here.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
