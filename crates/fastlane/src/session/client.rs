@@ -125,7 +125,10 @@ impl Client {
             SessionError::Refused { path: self.path.clone(), message }
         })?;
         let Received { body, descriptors, .. } = self.converse(kind, &request)?;
-        if let Some(user) = self.foreign_user.filter(|_| descriptors.iter().any(in_huge_pages)) {
+        // A holder passes a handover on without mapping it.
+        let is_mapped = kind != Kind::Handover;
+        let foreign_user = self.foreign_user.filter(|_| is_mapped);
+        if let Some(user) = foreign_user.filter(|_| descriptors.iter().any(in_huge_pages)) {
             return Err(SessionError::ForeignMemory { path: self.path.clone(), user });
         }
         let reply = serde_json::from_slice(&body)

@@ -102,8 +102,8 @@ impl Service for Foreign {
     }
 }
 
-/// Serves as `user` with memory of these flags as a table, and asks for the tables.
-fn tables_of(user: u32, flags: MemfdFlags, counters: OwnedFd) -> Result<(), SessionError> {
+/// Serves as `user` with memory of these flags, and sends a request that returns it.
+fn ask(user: u32, flags: MemfdFlags, counters: OwnedFd, kind: Kind) -> Result<(), SessionError> {
     let directory = tempfile::tempdir().unwrap();
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let path = directory.path().join("test.sock");
@@ -117,8 +117,7 @@ fn tables_of(user: u32, flags: MemfdFlags, counters: OwnedFd) -> Result<(), Sess
         serve_at(&theirs, service).unwrap()
     });
     let session = session.join().unwrap();
-    let asked =
-        connect(&path).and_then(|client| client.ask::<_, TableList>(Kind::Tables, &()).map(drop));
+    let asked = connect(&path).and_then(|client| client.ask::<_, TableList>(kind, &()).map(drop));
     drop(session);
     asked
 }
@@ -135,13 +134,14 @@ fn memory_that_another_user_could_take_away_is_refused() {
         counters.memory().as_fd().try_clone_to_owned().unwrap()
     };
     for (user, flags) in [(65_534, small), (0, small), (0, huge)] {
-        tables_of(user, flags, sealed())
+        ask(user, flags, sealed(), Kind::Tables)
             .unwrap_or_else(|error| panic!("{user} {flags:?}: {error}"));
     }
-    let error = tables_of(65_534, huge, sealed()).unwrap_err();
+    let error = ask(65_534, huge, sealed(), Kind::Tables).unwrap_err();
     assert!(matches!(error, SessionError::ForeignMemory { user: 65_534, .. }), "{error}");
+    ask(65_534, huge, sealed(), Kind::Handover).expect("a holder does not map it");
     let open = SharedMemory::create("open", 4096).unwrap();
     let open = open.as_fd().try_clone_to_owned().unwrap();
-    let error = tables_of(0, small, open).unwrap_err().to_string();
+    let error = ask(0, small, open, Kind::Tables).unwrap_err().to_string();
     assert!(error.contains("counters are not sealed"), "{error}");
 }
