@@ -10,10 +10,7 @@ use crate::copy::copy_into;
 use crate::exchange::Exchange;
 use crate::hold::Hold;
 use crate::observer::{Departure, PacketObserver};
-use crate::{
-    Burst, Filter, Packet, PacketOwnership, Pool, PortId, Queue, RegionId, Sent, Statistics,
-    Verdict,
-};
+use crate::{Burst, Filter, Packet, Pool, PortId, Queue, RegionId, Sent, Statistics, Verdict};
 
 mod kernel_path;
 mod lifecycle;
@@ -134,13 +131,7 @@ impl Egress {
             packets.iter_mut().for_each(Packet::set_claimed);
             return true;
         }
-        let mut claimed = 0;
-        for packet in packets.iter_mut() {
-            if packet.is_claimed() || filter.claims(packet.bytes()) {
-                packet.set_claimed();
-                claimed += 1;
-            }
-        }
+        let claimed = filter.claim_burst(packets);
         let counters = &self.ports.counters[port];
         counters.add(PortCounter::SteerClaimed, claimed);
         counters.add(PortCounter::SteerPassed, packets.len() as u64 - claimed);

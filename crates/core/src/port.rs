@@ -2,7 +2,8 @@
 
 use fastlane_table::counters::PortCounters;
 
-use crate::Queue;
+use crate::packet::PacketOwnership;
+use crate::{Packet, Queue};
 
 /// Part of a port that one lane has: queues, the path into Linux and counters.
 ///
@@ -39,8 +40,26 @@ pub struct Port {
 
 /// Steering in software, for devices that Linux does not own.
 pub trait Filter: Send {
+    /// Begins a burst. A filter that takes newer rules does so here, once for all its frames.
+    fn begin_burst(&mut self) {}
+
     /// Returns true if steering claims a frame.
     fn claims(&mut self, frame: &[u8]) -> bool;
+
+    /// Marks the packets of a burst that are claimed, and returns the number of marked ones. A
+    /// packet that the device has marked is not examined. The lane calls this, so that a burst
+    /// costs one dynamic call; implement the other methods instead.
+    fn claim_burst(&mut self, packets: &mut [Packet]) -> u64 {
+        self.begin_burst();
+        let mut claimed = 0;
+        for packet in packets {
+            if packet.is_claimed() || self.claims(packet.bytes()) {
+                packet.set_claimed();
+                claimed += 1;
+            }
+        }
+        claimed
+    }
 
     /// Returns true if every frame is claimed, so that none is examined or counted.
     fn claims_all(&self) -> bool {

@@ -382,10 +382,14 @@ fn a_timer_never_expires_in_the_turn_that_starts_it() {
     assert_eq!(lane.close(), 0);
 }
 
-/// Claims frames of 60 bytes.
-struct Sixty;
+/// Claims frames of 60 bytes, and counts bursts.
+struct Sixty(Arc<AtomicUsize>);
 
 impl crate::Filter for Sixty {
+    fn begin_burst(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn claims(&mut self, frame: &[u8]) -> bool {
         frame.len() == 60
     }
@@ -398,8 +402,10 @@ fn what_a_filter_leaves_goes_to_linux_unseen() {
         Verdict::Reflect
     };
     let (mut lane, bench) = lane(app, &[60, 70, 71, 60, 60, 70], 1000);
-    lane.egress.ports.set_default_filter(0, Sixty);
+    let bursts = Arc::<AtomicUsize>::default();
+    lane.egress.ports.set_default_filter(0, Sixty(Arc::clone(&bursts)));
     lane.turn();
+    assert_eq!(bursts.load(Ordering::Relaxed), 1, "a filter begins a burst once");
     assert_eq!((bench.sent(0), bench.sent(2)), (3, 3));
     assert_eq!(bench.count(0, PortCounter::SteerClaimed), 3);
     assert_eq!(bench.count(0, PortCounter::SteerPassed), 3);
@@ -422,7 +428,7 @@ impl App for Numbers {
 fn what_is_shown_in_parts_is_one_burst() {
     let arrivals = [vec![60, 70, 60, 60, 70, 60], vec![60; 32]].concat();
     let (mut lane, _) = lane(Numbers::default(), &arrivals, 1000);
-    lane.egress.ports.set_default_filter(0, Sixty);
+    lane.egress.ports.set_default_filter(0, Sixty(Arc::default()));
     while lane.turn() > 0 {}
     let calls = std::mem::take(&mut lane.app().0);
     let first = calls[0].0;

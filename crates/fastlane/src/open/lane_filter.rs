@@ -27,7 +27,7 @@ impl LaneRules {
         Some(Box::new(LaneFilter { rules, updates }))
     }
 
-    /// Replaces the rules. Lanes use the new ones from their next frame on.
+    /// Replaces the rules. Lanes use the new ones from their next burst on.
     pub(super) fn replace(&mut self, rules: &Rules) {
         let rules = Arc::new(rules.clone());
         for lane in &self.lanes {
@@ -55,11 +55,14 @@ struct LaneFilter {
 }
 
 impl Filter for LaneFilter {
-    #[inline]
-    fn claims(&mut self, frame: &[u8]) -> bool {
+    fn begin_burst(&mut self) {
         if let Some(rules) = self.updates.take() {
             self.rules = rules; // the old list stays in `LaneRules::lists`
         }
+    }
+
+    #[inline]
+    fn claims(&mut self, frame: &[u8]) -> bool {
         self.rules.matches(frame)
     }
 }
@@ -79,15 +82,19 @@ mod tests {
         frame[12..14].copy_from_slice(&[0x08, 0x06]);
         let mut rules = LaneRules::new(&of(0x0806));
         let mut lane = rules.filter().unwrap();
+        lane.begin_burst();
         assert!(lane.claims(&frame));
         rules.replace(&of(0x0800));
         rules.replace(&of(0x86dd));
         rules.sweep();
         assert_eq!(rules.lists.len(), 2, "the lane still uses the first list, no lane the second");
+        assert!(lane.claims(&frame), "all frames of a burst meet the same list");
+        lane.begin_burst();
         assert!(!lane.claims(&frame));
         rules.sweep();
         assert_eq!(rules.lists.len(), 1);
         rules.replace(&Rules::default());
+        lane.begin_burst();
         assert!(lane.claims(&frame), "without rules every frame is claimed");
     }
 }
