@@ -13,7 +13,8 @@
 //! |---|---|---|
 //! | configuration entry | crate `fastlane`, `config` | parsed JSON |
 //! | [`Rule`] | `rules.rs` | checked conditions |
-//! | `RuleMatcher` | `rules/matcher.rs` | prepared comparison in Rust |
+//! | `RuleMatcher` | `rules/matcher.rs` | prepared comparison in Rust, for any frame |
+//! | `PlainRule` | `rules/plain_ipv4.rs` | mask and value, for plain IPv4 frames |
 //! | `EncodedRule` | `tables.rs` | words for the eBPF map |
 //! | `struct rule` | `bpf/steer.bpf.c` | the same words in C |
 //!

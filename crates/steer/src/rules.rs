@@ -5,8 +5,10 @@ use std::{fmt, net::IpAddr};
 use thiserror::Error;
 
 mod matcher;
+mod plain_ipv4;
 
 use matcher::{FrameKey, RuleMatcher};
+use plain_ipv4::{PlainIpv4, PlainRule};
 
 /// Maximum number of rules in a list: the size of the table that the eBPF programs scan per frame.
 pub const MAX_RULES: usize = 64;
@@ -348,6 +350,8 @@ pub struct Rules {
     rules: Vec<Rule>,
     /// Rules prepared for comparison, in the same order.
     matchers: Vec<RuleMatcher>,
+    /// Rules that a plain IPv4 frame can match, prepared for it.
+    plain: Vec<PlainRule>,
 }
 
 /// Reason why a list of rules was refused.
@@ -386,7 +390,8 @@ impl Rules {
             rule.check().map_err(|fault| RuleError::Rule { index, fault })?;
         }
         let matchers = rules.iter().map(RuleMatcher::new).collect();
-        Ok(Rules { rules, matchers })
+        let plain = rules.iter().filter_map(PlainRule::new).collect();
+        Ok(Rules { rules, matchers, plain })
     }
 
     /// Returns the rules in the order given.
@@ -415,7 +420,8 @@ impl Rules {
     ///   packet
     ///   with a fragment header is a fragment, even an atomic one (RFC 6946).
     ///
-    /// Neither allocates nor panics. Takes a few nanoseconds and one comparison per rule.
+    /// Neither allocates nor panics. A frame of IPv4 without VLAN tags, options and fragmentation
+    /// takes about 45 instructions with one rule, any other about 100 more.
     ///
     /// # Examples
     /// ```
@@ -428,7 +434,19 @@ impl Rules {
     /// assert!(rules.matches(&frame));
     /// # Ok::<(), fastlane_steer::RuleError>(())
     /// ```
+    #[inline]
     pub fn matches(&self, frame: &[u8]) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        match PlainIpv4::read(frame) {
+            Some(frame) => self.plain.iter().any(|rule| rule.matches(&frame)),
+            None => self.matches_any(frame),
+        }
+    }
+
+    /// Returns true if the reference matcher claims the frame. Correct for all frames.
+    fn matches_any(&self, frame: &[u8]) -> bool {
         if self.is_empty() {
             return true;
         }

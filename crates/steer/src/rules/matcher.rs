@@ -1,7 +1,8 @@
 //! Reference matcher: reads the key of a frame and evaluates rules on it.
 //!
 //! The eBPF programs mirror this file (`read_key` and `rule_matches` in `bpf/steer.bpf.c`). A
-//! change here requires the same change there.
+//! change here requires the same change there, and in `plain_ipv4.rs` if it changes the result for
+//! plain IPv4 frames.
 
 use super::{GTP_U_PORT, IPV4, IPV6, PortRange, Prefix, Rule, TCP, UDP, VLAN, knows};
 

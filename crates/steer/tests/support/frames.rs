@@ -78,7 +78,8 @@ fn network() -> impl Strategy<Value = (u16, Vec<u8>)> {
 }
 
 fn ipv4() -> impl Strategy<Value = Vec<u8>> {
-    let first = prop_oneof![9 => (5..16_u8).prop_map(|words| 0x40 | words), 1 => any::<u8>()];
+    let options = (5..16_u8).prop_map(|words| 0x40 | words);
+    let first = prop_oneof![5 => Just(0x45), 4 => options, 1 => any::<u8>()];
     let fragment = prop_oneof![
         6 => select(vec![0, 0x4000, 0x8000]),
         1 => select(vec![0x2000, 0x2001, 0x0001, 0x1fff]),
