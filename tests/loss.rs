@@ -206,3 +206,69 @@ fn capture_files_lose_nothing_at_any_speed() {
     let written = std::fs::metadata(to).expect("the file is there").len();
     assert!((total * 92..total * 92 + 4096).contains(&written), "{written} bytes");
 }
+
+/// Returns the number of IPv4 packets that Linux has received on a host (RFC 4293,
+/// ipSystemStatsInReceives).
+fn seen_by_linux(host: &Host) -> u64 {
+    let text = host.run(&["cat", "/proc/net/snmp"]);
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Ip: "));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let at = names.split(' ').position(|name| name == "InReceives").unwrap();
+    values.split(' ').nth(at).and_then(|value| value.parse().ok()).expect("a counter of proc(5)")
+}
+
+/// Starts and stops an application several times while frames arrive. Asserts that each frame was
+/// received, or counted as lost, or seen by Linux, and none twice.
+fn across_starts_and_stops(name: &str, mechanism: Mechanism) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(lab) = Lab::new(name, 2) else { return };
+    // Otherwise veth frees what its ring holds, uncounted, when XDP is detached
+    // (drivers/net/veth.c, veth_disable_xdp).
+    lab.left.run(&["ethtool", "-K", "wire0", "gro", "on"]);
+    let (linux, wire) = (seen_by_linux(&lab.left), transmitted(&lab.right).1);
+    let settings = json!({
+        "rate-packets-per-second": 50_000,
+        "duration-ms": 3000,
+        "outstanding-packets": 1_000_000,
+        "flows": {"count": 64},
+    });
+    let mut configuration = Application::steered(&with_rings(mechanism, 4096));
+    configuration["lanes"] = json!({"cpus": [0, 1]});
+    let [mut received, mut lost] = [0; 2];
+    let generator = std::thread::scope(|scope| {
+        let generator = scope.spawn(|| measure(&lab, &lab.right, &driver(), settings).1);
+        while !generator.is_finished() {
+            let macswap = Application::macswap(&lab, configuration.clone());
+            let first = macswap.totals().wire("received_packets");
+            eventually("frames arrive", || {
+                generator.is_finished() || macswap.totals().wire("received_packets") > first + 5000
+            });
+            let ended = macswap.stop();
+            received += ended.counter("received_packets");
+            let drops = ["drop_device_full", "drop_device_invalid", "drop_no_frame"];
+            lost += drops.iter().map(|name| ended.counter(name)).sum::<u64>();
+        }
+        generator.join().unwrap()
+    });
+    let sent = generator.counter("sent_packets");
+    let linux = seen_by_linux(&lab.left) - linux;
+    let wire = transmitted(&lab.right).1 - wire;
+    let account = format!("{received} received, {lost} lost, {linux} by Linux, {wire} by the wire");
+    assert_eq!(sent, received + lost + linux + wire, "{sent} sent: {account}");
+    assert!(received > 0 && linux > 0, "{account}");
+}
+
+#[test]
+fn starts_and_stops_lose_nothing_on_af_packet() {
+    across_starts_and_stops("loss-ends-af-packet", Mechanism::Packet);
+}
+
+#[test]
+fn starts_and_stops_lose_nothing_on_af_xdp_in_generic_mode() {
+    across_starts_and_stops("loss-ends-af-xdp-generic", Mechanism::XdpGeneric);
+}
+
+#[test]
+fn starts_and_stops_lose_nothing_on_af_xdp_in_native_mode() {
+    across_starts_and_stops("loss-ends-af-xdp-native", Mechanism::XdpNative);
+}

@@ -58,6 +58,15 @@ impl Device {
         Ok(self.program.replace_rules(rules)?)
     }
 
+    /// Leaves all frames to Linux from now on, before the queues are closed. Frames that were
+    /// claimed before are in the receive rings when it returns.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses; the rules stay in force.
+    pub fn release(&mut self) -> Result<(), Error> {
+        Ok(self.program.release()?)
+    }
+
     /// Lets the steering program redirect the queue's frames to a socket.
     pub(crate) fn insert(&mut self, queue: u32, socket: &Socket) -> Result<(), Error> {
         Ok(self.program.insert_socket(queue, socket.as_fd())?)

@@ -163,6 +163,13 @@ impl<A: App> Lane<A> {
     /// lane. Returns the number of frames that did not return to the pool: anything but 0 is a
     /// defect of a driver.
     pub fn run(&mut self, stop: &AtomicBool) -> usize {
+        self.run_turns(stop);
+        self.close()
+    }
+
+    /// Runs turns until `stop` is set, as [`run`](Self::run), but leaves the lane open: what claims
+    /// frames for its queues can end first. [`close`](Self::close) must follow.
+    pub fn run_turns(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             if self.turn() > 0 {
                 self.turn.counters.add(LaneCounter::BusyTurns, 1);
@@ -174,7 +181,6 @@ impl<A: App> Lane<A> {
                 stop.store(true, Ordering::Relaxed);
             }
         }
-        self.close()
     }
 
     /// Returns the descriptors that wake the lane: the interrupts of its queues, its messages and

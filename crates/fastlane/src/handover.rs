@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::config::plan::Plan;
@@ -47,6 +48,8 @@ pub(crate) struct Handover {
     pub(crate) descriptors: Vec<Arc<OwnedFd>>,
     /// True if all tables and message rings were themselves inherited.
     pub(crate) is_inherited: bool,
+    /// True once a holder or the service manager has the descriptors.
+    pub(crate) is_held: AtomicBool,
 }
 
 impl Handover {
@@ -70,7 +73,13 @@ impl Handover {
         });
         let (ports, count) = (ports_and_offset, descriptors.len());
         let manifest = Manifest { tables, ports, messages, descriptors: count, ..ours };
-        Self { manifest, descriptors, is_inherited }
+        Self { manifest, descriptors, is_inherited, is_held: AtomicBool::new(false) }
+    }
+
+    /// Returns true if a holder or the service manager has the descriptors, so that a successor may
+    /// continue with them.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Relaxed)
     }
 
     /// Returns the reply to a holder, or of a holder: the manifest and the descriptors from number
@@ -78,6 +87,7 @@ impl Handover {
     pub(crate) fn reply(&self, from: usize) -> Result<Reply, String> {
         let body = serde_json::to_vec(&self.manifest).map_err(|error| error.to_string())?;
         let descriptors = self.descriptors.iter().skip(from).take(DESCRIPTORS_PER_REPLY);
+        self.is_held.store(true, Ordering::Relaxed);
         Ok(Reply { kind: Kind::Handover, body, descriptors: descriptors.cloned().collect() })
     }
 }
@@ -205,6 +215,7 @@ impl Takeover {
         let mut store = std::mem::take(&mut self.store);
         let service_manager = self.service_manager.take()?;
         store.replace(&service_manager, current);
+        current.is_held.store(true, Ordering::Relaxed);
         Some(service_manager)
     }
 }

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use fastlane_capture::{CaptureMailbox, Recorder};
@@ -54,10 +54,7 @@ where
     let lane = |index| LaneInfo { plan, index, tables: &tables, mirror: mirror.as_ref() };
     let apps = (0..plan.lane_roles.applications.len()).map(|index| factory(&lane(index)));
     let apps: Vec<A> = apps.collect::<Result<_, _>>()?;
-    tables.drop_unused();
-    for name in tables.unused() {
-        tracing::warn!("table `{name}` is configured, but the application does not ask for it");
-    }
+    drop_unused(&tables);
     plan.ports.iter().try_for_each(|port| examine(plan, port).map(drop))?;
     crate::numa::report(plan);
     let OpenPorts { mut lanes, devices, facts, counters, linux_interfaces, handover } =
@@ -75,20 +72,19 @@ where
         ports: facts,
     };
     let mailboxes: Vec<Arc<CaptureMailbox>> = plan.lanes.iter().map(|_| Arc::default()).collect();
-    let handover = Handover::new(plan, &tables, handover, messages.as_ref());
-    let handover = Some(Arc::new(handover));
+    let handover = Arc::new(Handover::new(plan, &tables, handover, messages.as_ref()));
     let resources = SessionResources {
         captures: Captures::new(mailboxes.clone(), plan.ports.len()),
         tables,
         rules: Some(RuleReloader::new(plan, Arc::clone(&devices))),
         messages,
         resharder: migration.map(Resharder::new),
-        handover: handover.clone(),
+        handover: Some(Arc::clone(&handover)),
     };
     let session = Session::serve(reservation, &application, &counters, resources)
         .map_err(|error| service("session", error.to_string()))?;
     let metrics = metrics(plan, &application, &counters, mirror.as_ref())?;
-    let service_manager = handover.and_then(|handover| takeover.finish(&handover));
+    let service_manager = takeover.finish(&handover);
     tracing::info!("running; watch it with `fastlane top {}`", plan.name);
     let notify = |state| service_manager.iter().for_each(|it: &ServiceManager| it.notify(state));
     notify("READY=1");
@@ -97,13 +93,24 @@ where
     let lanes = lanes.map(|((parts, exchange), captures)| LaneSetup { parts, exchange, captures });
     let lanes = with_applications(plan, apps, lanes);
     let locked = || devices.lock().unwrap_or_else(PoisonError::into_inner);
-    let ending = || notify("STOPPING=1");
-    let lost = run_lanes(plan, lanes, stop, || locked().publish(&counters), ending);
+    let release = || {
+        notify("STOPPING=1");
+        locked().release(handover.is_held());
+    };
+    let lost = run_lanes(plan, lanes, stop, || locked().publish(&counters), release);
     locked().publish(&counters);
-    // Detached at once: no lane receives the frames that steering still claims.
+    // Detached at once, because no lane receives claimed frames.
     drop(std::mem::take(&mut *locked()));
     drop((session, metrics, mirror));
     check_frames(Summary::new(&application, &counters), lost?)
+}
+
+/// Drops the tables that the application does not ask for, and names those in the configuration.
+fn drop_unused(tables: &Tables) {
+    tables.drop_unused();
+    for name in tables.unused() {
+        tracing::warn!("table `{name}` is configured, but the application does not ask for it");
+    }
 }
 
 /// Returns the summary.
@@ -134,16 +141,42 @@ fn metrics(
     metrics.map(Some).map_err(failed)
 }
 
+/// Phases of the end of all lanes. `stop` of the process is set first, by a signal or by the end of
+/// a lane.
+struct LaneEnd {
+    main: Thread,
+    /// Lanes run no more turns. An application that ends itself sets it.
+    stop: AtomicBool,
+    /// Steering claims no more frames, so lanes may close their queues.
+    released: AtomicBool,
+}
+
+impl LaneEnd {
+    /// Creates the state before the end, in the main thread.
+    fn new() -> Self {
+        let (stop, released) = <(AtomicBool, AtomicBool)>::default();
+        Self { main: thread::current(), stop, released }
+    }
+
+    /// Wakes the main thread and waits until lanes may close their queues.
+    fn wait(&self) {
+        self.main.unpark();
+        while !self.released.load(Ordering::Acquire) {
+            thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+}
+
 /// Runs each lane in a thread of its own until all have ended. Calls `publish` periodically and
-/// `ending` before the lanes stop. Returns the number of frames that were not returned.
+/// `release` before the queues are closed. Returns the number of frames that were not returned.
 fn run_lanes<A: App + Send>(
     plan: &Plan,
     lanes: impl Iterator<Item = (Option<A>, LaneSetup)>,
     stop: &AtomicBool,
     mut publish: impl FnMut(),
-    ending: impl FnOnce(),
+    release: impl FnOnce(),
 ) -> Result<usize, Error> {
-    let main = &thread::current();
+    let end = &LaneEnd::new();
     thread::scope(|scope| {
         let threads: Vec<_> = lanes
             .enumerate()
@@ -151,10 +184,10 @@ fn run_lanes<A: App + Send>(
                 let name = format!("lane-{index}");
                 let body = move || {
                     let lost = match app {
-                        Some(app) => lane_thread(plan, index, app, lane, stop),
-                        None => lane_thread(plan, index, NoApplication, lane, stop),
+                        Some(app) => lane_thread(plan, index, app, lane, end),
+                        None => lane_thread(plan, index, NoApplication, lane, end),
                     };
-                    main.unpark();
+                    end.main.unpark();
                     lost
                 };
                 thread::Builder::new().name(name).spawn_scoped(scope, body)
@@ -162,12 +195,17 @@ fn run_lanes<A: App + Send>(
             .collect();
         // If a lane fails to start or ends, all others end too: its packets would go nowhere.
         let complete = || threads.iter().all(|it| it.as_ref().is_ok_and(|it| !it.is_finished()));
-        while !stop.load(Ordering::Relaxed) && complete() {
+        let has_stopped =
+            || stop.load(Ordering::Relaxed) || end.stop.load(Ordering::Relaxed) || !complete();
+        while !has_stopped() {
             thread::park_timeout(PERIOD);
             publish();
         }
-        ending();
+        // Lanes receive until steering claims nothing, so that their rings do not overflow.
+        release();
         stop.store(true, Ordering::Relaxed);
+        end.stop.store(true, Ordering::Relaxed);
+        end.released.store(true, Ordering::Release);
         threads.into_iter().enumerate().try_fold(0, |lost, (lane, thread)| {
             let thread = thread.map_err(|error| {
                 let reason = format!("its thread cannot start ({error}); configure fewer lanes");
@@ -217,14 +255,14 @@ fn lane_facts(plan: &Plan, cpu: Option<usize>) -> LaneFacts {
     LaneFacts { cpu, idle: idle.to_owned() }
 }
 
-/// Runs a lane in the calling thread until `stop` is set or the application ends. Returns the
-/// number of frames that were not returned.
+/// Runs a lane in the calling thread until its end or that of the application. Returns the number
+/// of frames that were not returned.
 fn lane_thread<A: App>(
     plan: &Plan,
     index: usize,
     app: A,
     LaneSetup { parts, exchange, captures }: LaneSetup,
-    stop: &AtomicBool,
+    end: &LaneEnd,
 ) -> usize {
     let cpu = crate::threads::prepare(plan.lanes[index].cpu);
     let burst = parts.burst;
@@ -249,7 +287,9 @@ fn lane_thread<A: App>(
              instead"
         ),
     }
-    lane.run(stop)
+    lane.run_turns(&end.stop);
+    end.wait();
+    lane.close()
 }
 
 /// Returns an epoll instance with all interrupts of a lane, or `None` if a port has no interrupt.

@@ -87,17 +87,19 @@ impl Device {
         let steering =
             Settings { max_length: settings.max_length, mark: settings.mark, reenter_ifindex: 0 };
         let mut program = Program::load(rules, steering)?;
+        program.release()?;
         let mut sockets = Vec::with_capacity(settings.queues);
         for _ in 0..settings.queues {
             sockets.push(socket(settings)?);
         }
         join(&sockets, settings)?;
-        // Only a whole group gives each frame to one socket. In this order Linux may see the first
-        // few frames too; in the other they would be lost.
+        // Only a whole group gives each frame to one socket. Until all programs are attached they
+        // claim nothing, so no frame is lost, and none goes both to Linux and to a socket.
         for (socket, _) in &sockets {
             program.attach_select(socket.as_fd())?;
         }
         program.attach_claim(name)?;
+        program.replace_rules(rules)?;
         let queues = sockets.into_iter().map(|(socket, ring)| {
             AfPacketQueue::new(socket, ring).map(Some).map_err(|error| {
                 Error::kernel(format!("{name}: duplicating the AF_PACKET socket"), NET_RAW, error)
@@ -119,6 +121,15 @@ impl Device {
     /// [`Error::Program`]; then the old rules stay in force.
     pub fn replace_rules(&mut self, rules: &Rules) -> Result<(), Error> {
         Ok(self.program.replace_rules(rules)?)
+    }
+
+    /// Leaves all frames to Linux from now on, before the queues are closed. Frames that were
+    /// claimed before are in the rings when it returns.
+    ///
+    /// # Errors
+    /// [`Error::Program`]; then the rules stay in force.
+    pub fn release(&mut self) -> Result<(), Error> {
+        Ok(self.program.release()?)
     }
 
     /// Returns the steering counters over all queues.

@@ -82,6 +82,15 @@ impl Program {
         self.tables.replace(rules, &self.settings)
     }
 
+    /// Claims nothing from now on: all frames go to Linux. Otherwise as
+    /// [`replace_rules`](Self::replace_rules).
+    ///
+    /// # Errors
+    /// Returns [`ProgramError::Kernel`] if the kernel refuses. The old rules stay in force then.
+    pub fn release(&mut self) -> Result<(), ProgramError> {
+        self.tables.claim_nothing(&self.settings)
+    }
+
     /// Makes `socket`, an AF_XDP socket with its rings set up, the target of the queue's claimed
     /// frames. It must be bound to that queue of the interface; otherwise the kernel drops them.
     /// The table holds no reference: closing the socket removes it.

@@ -30,6 +30,8 @@ type EncodedSteering = [u32; HEAD_WORDS + MAX_RULES * RULE_WORDS];
 
 /// Flag of rules with a prefix. The others skip the comparison of addresses.
 const HAS_PREFIX: u32 = 1 << 16;
+/// Fields of both IP versions, which no frame has.
+const NEEDS_MORE_THAN_EXISTS: u32 = 0b11;
 /// Marker for any IP protocol.
 const ANY_PROTOCOL: u32 = 0x100;
 
@@ -83,7 +85,19 @@ impl Tables {
         rules: &Rules,
         settings: &Settings,
     ) -> Result<(), ProgramError> {
-        let words = encode(rules, settings);
+        self.store(encode(rules, settings))
+    }
+
+    /// Claims nothing, from one frame to the next.
+    pub(crate) fn claim_nothing(&mut self, settings: &Settings) -> Result<(), ProgramError> {
+        // An empty list claims everything; this one has a rule for frames that do not exist.
+        let mut words = encode(&Rules::default(), settings);
+        words[0] = 1;
+        words[HEAD_WORDS] = NEEDS_MORE_THAN_EXISTS;
+        self.store(words)
+    }
+
+    fn store(&mut self, words: EncodedSteering) -> Result<(), ProgramError> {
         let action = "writing the steering rules";
         let refused = |error| error::table_error(action, error);
         let mut table = Array::create(1, 0).map_err(refused)?;

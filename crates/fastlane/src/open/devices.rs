@@ -76,6 +76,18 @@ impl Devices {
         Ok(())
     }
 
+    /// Leaves all frames to Linux from now on, before the lanes stop. Frames in the rings of the
+    /// queues remain. AF_XDP devices that are kept for a successor go on claiming.
+    pub(crate) fn release(&mut self, is_kept: bool) {
+        let xdp = self.af_xdp.iter_mut().filter(|_| !is_kept);
+        let xdp = xdp.map(|(_, device)| device.release().map_err(|error| error.to_string()));
+        let packet = self.af_packet.iter_mut();
+        let packet = packet.map(|(_, device)| device.release().map_err(|error| error.to_string()));
+        for error in xdp.chain(packet).filter_map(Result::err) {
+            tracing::warn!("steering stays until the ports are closed: {error}");
+        }
+    }
+
     /// Publishes the counters of steering and the losses below the queues, and updates the carriers
     /// of kernel peers. May wait for devices.
     pub(crate) fn publish(&mut self, counters: &Counters) {

@@ -153,7 +153,7 @@ fn request_handover(client: &Client) -> Result<Handover, SlowError> {
         descriptors.extend(more);
     }
     let descriptors = descriptors.into_iter().map(Arc::new).collect();
-    Ok(Handover { manifest, descriptors, is_inherited: true })
+    Ok(Handover { manifest, descriptors, is_inherited: true, is_held: AtomicBool::new(true) })
 }
 
 /// Service for successors.

@@ -329,7 +329,7 @@ pub struct Meter {
     pub cost: [u32; 2],
     /// Burst in ms, by direction.
     pub burst: [u16; 2],
-    /// Scale of the cost by direction, as in [`ForwardingAction::shift`].
+    /// Scale of the cost by direction, as in `ForwardingAction::shift`.
     pub shift: [u8; 2],
     /// Reserved, zero.
     pub reserved: u16,
