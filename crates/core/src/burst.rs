@@ -85,13 +85,13 @@ impl Burst {
     #[inline]
     pub fn take_from(&mut self, packets: &mut [Packet], port: PortId) -> usize {
         let count = self.room().min(packets.len());
-        // Never beyond the capacity, so this does not allocate.
         let mut bytes = 0;
-        self.packets.extend(packets[..count].iter_mut().map(|packet| {
+        for (slot, packet) in self.spare().iter_mut().zip(&mut packets[..count]) {
             bytes += packet.len() as u64;
-            packet.take_as_arrived(port)
-        }));
-        self.bytes += bytes;
+            packet.arrive_in(slot, port);
+        }
+        // SAFETY: `spare` has at least `count` slots, which hold the packets that were moved.
+        unsafe { self.assume_received(count, bytes) };
         count
     }
 
@@ -100,7 +100,8 @@ impl Burst {
     #[must_use]
     pub fn spare(&mut self) -> &mut [MaybeUninit<Packet>] {
         let room = self.room();
-        &mut self.packets.spare_capacity_mut()[..room]
+        // SAFETY: `new` has allocated `capacity` slots, and a vector never shrinks by itself.
+        unsafe { self.packets.spare_capacity_mut().get_unchecked_mut(..room) }
     }
 
     /// Appends the first `count` slots of [`spare`](Self::spare), which have `bytes` bytes in all.

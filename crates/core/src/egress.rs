@@ -60,6 +60,8 @@ pub(crate) struct LanePorts {
 /// Queue with its constants.
 pub(crate) struct QueueSlot {
     pub(crate) queue: Box<dyn Queue>,
+    /// Counters of the port.
+    pub(crate) counters: PortCounters,
     /// Memory region that the queue transmits from, or `None` if it can transmit from any.
     pub(crate) region: Option<RegionId>,
     pub(crate) port: usize,
@@ -99,7 +101,7 @@ impl Egress {
         }
     }
 
-    /// Begins a turn.
+    /// Begins a turn of the layers.
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.is_observed = self.observer.as_mut().is_some_and(|it| it.begin_turn());
@@ -161,10 +163,21 @@ impl Egress {
         count
     }
 
-    /// Carries out the verdicts of a burst that was received from the queue of this number. Dropped
-    /// packets come last.
-    #[inline]
+    /// Carries out the verdicts of a burst that came by the queue of this number. Dropped packets
+    /// come last.
     pub(crate) fn dispatch(
+        &mut self,
+        queue: usize,
+        burst: &mut Burst,
+        pool: &mut Pool,
+        hold: &mut Hold,
+    ) {
+        self.dispatch_received(queue, burst, pool, hold);
+    }
+
+    /// Does the work of [`dispatch`](Self::dispatch), inlined into each turn.
+    #[inline(always)]
+    pub(crate) fn dispatch_received(
         &mut self,
         queue: usize,
         burst: &mut Burst,
@@ -244,21 +257,13 @@ impl Egress {
         hold: &mut Hold,
     ) -> usize {
         let Some(first) = run.first() else { return 0 };
-        let (source, verdict) = (self.source(run), first.verdict().verdict());
-        let to = match verdict {
-            Some(Verdict::Reflect) => source,
-            Some(Verdict::Forward(to)) => usize::from(to.0),
-            _ => {
-                return self.dispatch_other::<COUNTED>(
-                    Exit { source, to: source, queue },
-                    run,
-                    pool,
-                    hold,
-                );
-            }
+        let source = self.source(run);
+        let Some((to, counter)) = first.verdict().exit(source) else {
+            let exit = Exit { source, to: source, queue };
+            return self.dispatch_other::<COUNTED>(exit, run, pool, hold);
         };
-        if COUNTED && let Some(verdict) = verdict {
-            self.ports.counters[source].add(verdict_counter(verdict), run.len() as u64);
+        if COUNTED {
+            self.ports.counters[source].add(counter, run.len() as u64);
         }
         self.send(Exit { source, to, queue }, run, pool)
     }
@@ -292,7 +297,7 @@ impl Egress {
     /// that the exit took.
     #[inline]
     fn send(&mut self, exit: Exit, run: &mut [Packet], pool: &mut Pool) -> usize {
-        if self.is_observed && exit.to < self.ports.len() {
+        if self.is_observed {
             return self.send_observed(exit, run, pool);
         }
         self.transmit(exit, run, pool).taken
@@ -300,8 +305,9 @@ impl Egress {
 
     #[cold]
     fn send_observed(&mut self, exit: Exit, run: &mut [Packet], pool: &mut Pool) -> usize {
-        if self.exchange.as_ref().is_some_and(|exchange| exchange.hands_over(exit.to)) {
-            // The lane that has the port observes the packets.
+        let has_port = exit.to < self.ports.len();
+        if !has_port || self.exchange.as_ref().is_some_and(|it| it.hands_over(exit.to)) {
+            // There is no such port, or the lane that has it observes the packets.
             return self.transmit(exit, run, pool).taken;
         }
         self.observe(|observer| observer.sending(PortId(exit.to as u16), run));
@@ -315,10 +321,35 @@ impl Egress {
         let Some(slot) = self.ports.exit(exit.to, exit.queue) else {
             return self.send_to_lane(exit, PortCounter::DropNoPort, run, pool);
         };
-        let fitting = slot.make_transmittable(run, pool);
+        if slot.must_copy(run, pool) {
+            let fitting = slot.make_transmittable(run, pool);
+            let sent = slot.queue.transmit(&mut run[..fitting], pool);
+            return self.transmit_rest(exit, run, fitting, sent, pool);
+        }
+        let count = run.len();
+        let sent = slot.queue.transmit(run, pool);
+        if sent.taken == count && sent.packets == count {
+            slot.counters.add_sent(count as u64, sent.bytes);
+            return Departure { has_queue: true, fitting: count, taken: count, packets: count };
+        }
+        self.transmit_rest(exit, run, count, sent, pool)
+    }
+
+    /// Tries to transmit what the queue has not taken of the first `fitting` packets, and counts
+    /// what does not leave.
+    #[inline(never)]
+    fn transmit_rest(
+        &mut self,
+        exit: Exit,
+        run: &mut [Packet],
+        fitting: usize,
+        mut sent: Sent,
+        pool: &mut Pool,
+    ) -> Departure {
         let (run, not_copied) = run.split_at_mut(fitting);
-        let mut sent = slot.queue.transmit(run, pool);
-        if sent.taken < run.len() {
+        if sent.taken < run.len()
+            && let Some(slot) = self.ports.exit(exit.to, exit.queue)
+        {
             slot.queue.flush(pool);
             let more = slot.queue.transmit(&mut run[sent.taken..], pool);
             sent = Sent {
@@ -330,14 +361,10 @@ impl Egress {
         // A driver that reports more packets than the run has must not end the lane.
         let taken = sent.taken.min(run.len());
         let packets = sent.packets.min(taken);
-        let counters = &self.ports.counters[exit.to];
-        counters.add(PortCounter::SentPackets, packets as u64);
-        counters.add(PortCounter::SentBytes, sent.bytes);
-        if packets < run.len() || !not_copied.is_empty() {
-            self.ports.count(exit.to, PortCounter::DropTransmitLength, taken - packets);
-            self.ports.count(exit.to, PortCounter::DropTransmitFull, run.len() - taken);
-            self.ports.count(exit.to, PortCounter::DropCopyNoFrame, not_copied.len());
-        }
+        self.ports.counters[exit.to].add_sent(packets as u64, sent.bytes);
+        self.ports.count(exit.to, PortCounter::DropTransmitLength, taken - packets);
+        self.ports.count(exit.to, PortCounter::DropTransmitFull, run.len() - taken);
+        self.ports.count(exit.to, PortCounter::DropCopyNoFrame, not_copied.len());
         Departure { has_queue: true, fitting, taken, packets }
     }
 
@@ -364,19 +391,25 @@ impl Egress {
 }
 
 impl QueueSlot {
+    /// Returns true if the queue cannot transmit some packets of a run from where they are.
+    #[inline]
+    fn must_copy(&self, run: &[Packet], pool: &Pool) -> bool {
+        let Some(region) = self.region else { return false };
+        // The packets of a run came from one queue, so they are of one region. The exception is an
+        // application that made packets in this turn and swapped them with others.
+        run.first().is_some_and(|first| first.region() != region) || pool.is_mixed()
+    }
+
     /// Makes the packets of a run transmittable by the queue, if necessary by copying them into its
     /// memory. Returns the number of such packets from the front; the rest found no free frame
     /// there.
-    #[inline]
     pub(crate) fn make_transmittable(&mut self, run: &mut [Packet], pool: &mut Pool) -> usize {
-        let Some(region) = self.region else { return run.len() };
-        // The packets of a run came from one queue, so they are of one region. The exception is an
-        // application that made packets in this turn and swapped them with others.
-        let differs = run.first().is_some_and(|first| first.region() != region);
-        if differs || pool.is_mixed() {
-            return copy_into(&mut *self.queue, region, run, pool);
+        match self.region {
+            Some(region) if self.must_copy(run, pool) => {
+                copy_into(&mut *self.queue, region, run, pool)
+            }
+            _ => run.len(),
         }
-        run.len()
     }
 }
 
@@ -426,9 +459,6 @@ impl LanePorts {
         for slot in &mut self.queues {
             pending |= slot.queue.flush(pool);
         }
-        for peer in &mut self.kernel_peers {
-            pending |= peer.slot.queue.flush(pool);
-        }
         pending
     }
 }
@@ -442,7 +472,11 @@ pub(crate) fn same_run(one: &Packet, other: &Packet) -> bool {
 /// Returns true if all packets belong to one run. It costs three instructions for each.
 #[inline]
 fn is_one_run(packets: &[Packet]) -> bool {
-    let Some(first) = packets.first().map(Packet::run_key) else { return true };
+    let Some((first, packets)) = packets.split_first() else { return true };
+    if packets.is_empty() {
+        return true;
+    }
+    let first = first.run_key();
     let (fours, rest) = packets.as_chunks::<4>();
     let differs = |packets: &[Packet]| {
         packets.iter().fold(0, |differs, packet| differs | (packet.run_key() ^ first))

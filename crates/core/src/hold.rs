@@ -67,6 +67,11 @@ impl Hold {
         Self { buffer, requested: false, changed: false }
     }
 
+    /// Returns true if the lane has a hold buffer.
+    pub(crate) fn has_buffer(&self) -> bool {
+        self.buffer.is_some()
+    }
+
     /// Returns true if packets are requested.
     #[inline]
     pub(crate) fn has_requests(&self) -> bool {

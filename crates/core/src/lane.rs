@@ -3,7 +3,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter};
+use fastlane_table::counters::{LaneCounter, LaneCounters};
 
 use crate::egress::{Egress, LanePorts};
 use crate::hold::Resume;
@@ -92,6 +92,9 @@ pub struct Lane<A> {
     idle: IdleState,
     statistics_due: u64,
     phase: Phase,
+    /// True if there is a layer around the lane: an exchange, an observer, steering, kernel peers,
+    /// a hold buffer or messages. Without any, a turn does not look at each.
+    has_layers: bool,
 }
 
 /// Phase of a lane.
@@ -116,7 +119,7 @@ impl<A: App> Lane<A> {
         counters.publish(LaneCounter::Ended, 0);
         fence(Ordering::SeqCst);
         let ports = LanePorts::new(ports, &pool);
-        Self {
+        let mut lane = Self {
             app,
             burst: Burst::new(burst),
             resumed: Burst::new(burst),
@@ -125,7 +128,10 @@ impl<A: App> Lane<A> {
             idle: IdleState::new(idle, None),
             statistics_due: 0,
             phase: Phase::Alone,
-        }
+            has_layers: true,
+        };
+        lane.update_layers();
+        lane
     }
 
     /// Runs one turn: receives, shows the packets to the application, carries out its verdicts,
@@ -133,17 +139,20 @@ impl<A: App> Lane<A> {
     /// rest. Does nothing after [`close`](Self::close).
     pub fn turn(&mut self) -> usize {
         self.turn.begin();
-        self.egress.begin();
-        let mut work = match self.phase {
-            Phase::Alone => self.resume(),
-            Phase::Exchanging => self.resume() + self.serve(),
-            Phase::Closed => return 0,
-        };
-        for slot in 0..self.egress.ports.queues.len() {
-            work += self.receive(slot);
+        let mut work = 0;
+        if self.has_layers {
+            let Some(begun) = self.begin_layers() else { return 0 };
+            work = begun;
         }
-        let is_due = work == 0 || self.turn.number().is_multiple_of(KERNEL_TURNS);
-        work += self.egress.relay_from_kernel(is_due, &mut self.burst, &mut self.turn.pool);
+        let mut slot = 0;
+        while let Some(received) = self.receive(slot) {
+            work += received;
+            slot += 1;
+        }
+        if self.has_layers {
+            let is_due = work == 0 || self.turn.number().is_multiple_of(KERNEL_TURNS);
+            work += self.egress.relay_from_kernel(is_due, &mut self.burst, &mut self.turn.pool);
+        }
         self.app.turn(&mut self.turn);
         work += self.resume();
         work += self.turn.outbox.len();
@@ -153,10 +162,36 @@ impl<A: App> Lane<A> {
         }
         work += usize::from(self.flush());
         work += usize::from(self.turn.is_awake());
-        self.publish_if_due(work == 0);
-        self.turn.end_turn();
+        // A lane that never sleeps or has work reads the clock rarely: it costs 25 ns.
+        if work == 0 || self.turn.number() % CLOCK_TURNS == 1 {
+            self.publish_if_due(work == 0);
+        }
+        if self.has_layers {
+            self.turn.end_turn();
+        }
         self.turn.counters.publish(LaneCounter::Turn, self.turn.number());
         work
+    }
+
+    /// Begins a turn of the layers around the lane. Returns the amount of work, or `None` if the
+    /// lane is closed.
+    #[inline]
+    fn begin_layers(&mut self) -> Option<usize> {
+        self.egress.begin();
+        match self.phase {
+            Phase::Alone => Some(self.resume()),
+            Phase::Exchanging => Some(self.resume() + self.serve()),
+            Phase::Closed => None,
+        }
+    }
+
+    /// Determines whether a turn must look at each layer.
+    fn update_layers(&mut self) {
+        let turn = &self.turn;
+        self.has_layers = self.phase != Phase::Alone
+            || self.egress.has_layers()
+            || turn.hold.has_buffer()
+            || turn.messages.is_some();
     }
 
     /// Runs turns until `stop` is set, which an application does by [`Turn::end`], and closes the
@@ -201,6 +236,7 @@ impl<A: App> Lane<A> {
     /// Attaches an observer, such as a capture, in place of any other.
     pub fn observe(&mut self, observer: Box<dyn PacketObserver>) {
         self.egress.observer = Some(observer);
+        self.update_layers();
     }
 
     /// Returns the lane's counters. Its thread sets [`LaneCounter::Thread`] and
@@ -216,29 +252,30 @@ impl<A: App> Lane<A> {
     }
 
     /// Receives a burst from a queue, shows it to the application and carries out its verdicts.
-    /// Returns the amount of work.
+    /// Returns the amount of work, or `None` behind the last queue.
     #[inline(always)]
-    fn receive(&mut self, slot: usize) -> usize {
-        let slot = &mut self.egress.ports.queues[slot];
+    fn receive(&mut self, slot: usize) -> Option<usize> {
+        let slot = self.egress.ports.queues.get_mut(slot)?;
         slot.queue.receive(&mut self.burst, &mut self.turn.pool);
         let count = self.burst.len();
         if count == 0 {
-            return 0;
+            return Some(0);
         }
         let (port, queue) = (slot.port, slot.number);
-        let counters = &self.egress.ports.counters[port];
-        counters.add(PortCounter::ReceivedPackets, count as u64);
-        counters.add(PortCounter::ReceivedBytes, self.burst.bytes());
+        slot.counters.add_received(count as u64, self.burst.bytes());
         self.show(port);
         let resumed = self.resume();
         let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
-        self.egress.dispatch(queue, &mut self.burst, pool, hold);
-        count + resumed
+        self.egress.dispatch_received(queue, &mut self.burst, pool, hold);
+        Some(count + resumed)
     }
 
     /// Runs the application on the burst, and shows it to an active observer.
     #[inline]
     fn show(&mut self, port: usize) {
+        if !self.has_layers {
+            return self.label(false);
+        }
         let steered = self.egress.steer(port, self.burst.packets());
         if steered && self.egress.exchange.is_some() {
             self.distribute(port);
@@ -311,8 +348,8 @@ impl<A: App> Lane<A> {
     #[inline(always)]
     fn flush(&mut self) -> bool {
         let mut pending = self.egress.ports.flush(&mut self.turn.pool);
-        if let Some(exchange) = &mut self.egress.exchange {
-            pending |= exchange.flush(&mut self.turn.pool);
+        if self.has_layers {
+            pending |= self.egress.flush_layers(&mut self.turn.pool);
         }
         pending
     }
@@ -349,9 +386,9 @@ impl<A: App> Lane<A> {
         arrived || !messages.begin_wait()
     }
 
-    #[inline]
+    /// Publishes statistics if their period has passed, in a turn that may read the clock.
+    #[inline(never)]
     fn publish_if_due(&mut self, is_idle: bool) {
-        // A lane that never sleeps or has work reads the clock rarely: it costs 25 ns.
         let rests = is_idle && !self.idle.is_busy();
         let reads_clock = rests || self.turn.number() % CLOCK_TURNS == 1;
         if reads_clock && self.turn.now() >= self.statistics_due {
@@ -386,6 +423,7 @@ impl<A: App> Lane<A> {
         self.publish_statistics(); // with the losses of closing
         self.turn.drop_held();
         self.phase = Phase::Closed;
+        self.update_layers();
         self.turn.counters.publish(LaneCounter::Ended, 1);
         self.turn.pool.missing() + missing
     }

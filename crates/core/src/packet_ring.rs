@@ -3,11 +3,12 @@
 
 use std::mem::MaybeUninit;
 
-use crate::{Burst, Packet, PacketOwnership, Pool, PortId, Sent};
+use crate::{Burst, Packet, Pool, PortId, Sent};
 
 /// Packets that wait in a queue, oldest first. It never grows.
 ///
-/// Packets move by count: those that leave are forgotten, not overwritten.
+/// Packets move by count: those that leave are forgotten, not overwritten. They are changed into
+/// arrivals when they enter, so that they leave by a plain copy.
 #[derive(Debug)]
 pub struct PacketRing {
     /// As many slots as the power of two that holds `capacity`. The packets are those with the
@@ -16,14 +17,15 @@ pub struct PacketRing {
     capacity: usize,
     head: usize,
     tail: usize,
+    port: PortId,
 }
 
 impl PacketRing {
-    /// Creates an empty ring for at most `capacity` packets.
+    /// Creates an empty ring for at most `capacity` packets, which become arrivals at `port`.
     #[must_use]
-    pub fn new(capacity: usize) -> Self {
+    pub fn new(capacity: usize, port: PortId) -> Self {
         let slots = Box::new_uninit_slice(capacity.next_power_of_two());
-        Self { slots, capacity, head: 0, tail: 0 }
+        Self { slots, capacity, head: 0, tail: 0, port }
     }
 
     /// Returns the number of packets.
@@ -54,18 +56,17 @@ impl PacketRing {
     pub fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
         let taken = packets.len().min(self.room());
         let start = self.tail & (self.slots.len() - 1);
-        let straight = taken.min(self.slots.len() - start);
-        let (packets, wrapped) = packets[..taken].split_at_mut(straight);
+        if taken > self.slots.len() - start {
+            return self.transmit_wrapped(&mut packets[..taken], pool);
+        }
+        // SAFETY: there are `taken` slots from `start` on, and at least as many packets.
+        let slots = unsafe { self.slots.get_unchecked_mut(start..start + taken) };
         let (mut bytes, mut empty) = (0, 0);
-        let mut fill = |slots: &mut [MaybeUninit<Packet>], packets: &mut [Packet]| {
-            for (slot, packet) in slots.iter_mut().zip(packets) {
-                bytes += packet.len() as u64;
-                empty += usize::from(packet.len() == 0);
-                slot.write(packet.take());
-            }
-        };
-        fill(&mut self.slots[start..], packets);
-        fill(&mut self.slots, wrapped);
+        for (slot, packet) in slots.iter_mut().zip(packets) {
+            bytes += packet.len() as u64;
+            empty += usize::from(packet.len() == 0);
+            packet.arrive_in(slot, self.port);
+        }
         self.tail = self.tail.wrapping_add(taken);
         if empty > 0 {
             self.release_empty(pool);
@@ -73,31 +74,68 @@ impl PacketRing {
         Sent { taken, packets: taken - empty, bytes }
     }
 
-    /// Moves packets from the front into the burst, as many as fit, as arrivals at `port`: labelled
-    /// `Kernel` and not from Linux. Returns their number.
+    /// Takes packets that fit, but not all before the end of the slots.
+    #[cold]
+    fn transmit_wrapped(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        let straight = self.slots.len() - (self.tail & (self.slots.len() - 1));
+        let (packets, wrapped) = packets.split_at_mut(straight);
+        let sent = self.transmit(packets, pool);
+        let more = self.transmit(wrapped, pool);
+        Sent {
+            taken: sent.taken + more.taken,
+            packets: sent.packets + more.packets,
+            bytes: sent.bytes + more.bytes,
+        }
+    }
+
+    /// Moves packets from the front into the burst, as many as fit, labelled `Kernel` and not from
+    /// Linux. Returns their number.
     #[inline]
-    pub fn receive(&mut self, burst: &mut Burst, port: PortId) -> usize {
-        let spare = burst.spare();
-        let count = self.len().min(spare.len());
+    pub fn receive(&mut self, burst: &mut Burst) -> usize {
+        let count = self.len().min(burst.room());
+        let straight = self.slots.len() - (self.head & (self.slots.len() - 1));
+        if count > straight {
+            return self.receive_wrapped(burst, straight, count - straight);
+        }
+        self.receive_straight(burst, count);
+        count
+    }
+
+    /// Moves packets of which `straight` lie before the end of the slots, and `wrapped` at their
+    /// beginning.
+    #[cold]
+    #[inline(never)]
+    fn receive_wrapped(&mut self, burst: &mut Burst, straight: usize, wrapped: usize) -> usize {
+        self.receive_straight(burst, straight);
+        self.receive_straight(burst, wrapped);
+        straight + wrapped
+    }
+
+    /// Moves `count` packets into the burst. None of their slots may lie behind the end.
+    #[inline(always)]
+    fn receive_straight(&mut self, burst: &mut Burst, count: usize) {
         let start = self.head & (self.slots.len() - 1);
-        let straight = count.min(self.slots.len() - start);
-        let (spare, wrapped) = spare[..count].split_at_mut(straight);
-        let mut bytes = 0;
-        let mut fill = |places: &mut [MaybeUninit<Packet>], slots: &[MaybeUninit<Packet>]| {
-            for (place, slot) in places.iter_mut().zip(slots) {
-                // SAFETY: the slots of the numbers from `head` to `tail` hold packets, and `head`
-                // goes on below, so nothing reads this one again before it is written.
-                let packet = unsafe { slot.assume_init_read() };
-                bytes += packet.len() as u64;
-                place.write(packet.arrived(port));
-            }
+        debug_assert!(start + count <= self.slots.len() && count <= burst.room());
+        // SAFETY: the callers have compared `count` with both.
+        let (slots, spare) = unsafe {
+            (
+                self.slots.get_unchecked(start..start + count),
+                burst.spare().get_unchecked_mut(..count),
+            )
         };
-        fill(spare, &self.slots[start..]);
-        fill(wrapped, &self.slots);
+        let mut bytes = 0;
+        for (place, slot) in spare.iter_mut().zip(slots) {
+            // SAFETY: the slots of the numbers from `head` to `tail` hold packets, and `head` goes
+            // on below, so nothing reads this one again before it is written. A copy by pointer is
+            // two loads and two stores; a move of the struct would copy each field.
+            unsafe {
+                place.as_mut_ptr().copy_from_nonoverlapping(slot.as_ptr(), 1);
+                bytes += slot.assume_init_ref().len() as u64;
+            }
+        }
         self.head = self.head.wrapping_add(count);
         // SAFETY: these slots were written above, with packets that were in use by this ring.
         unsafe { burst.assume_received(count, bytes) };
-        count
     }
 
     #[cold]
@@ -150,7 +188,7 @@ mod tests {
         let memory = SharedMemory::create("ring-test", 64 * 512).unwrap();
         let mut pool = Pool::new(memory, 512, 64).unwrap();
         let (mut sent, mut received) = (0, 0_u64);
-        let mut ring = PacketRing::new(11);
+        let mut ring = PacketRing::new(11, PortId(4));
         for round in 0..1000 {
             let (offered, wanted) = (round * 7 % 13, round * 5 % 11);
             let numbers = sent..sent + offered;
@@ -162,7 +200,7 @@ mod tests {
             sent += fitting as u64;
             packets.iter_mut().for_each(|packet| pool.release(packet));
             let mut burst = Burst::new(wanted as usize);
-            let count = ring.receive(&mut burst, PortId(4));
+            let count = ring.receive(&mut burst);
             assert_eq!(count, burst.len());
             for packet in burst.packets() {
                 assert_eq!(packet.bytes(), received.to_ne_bytes());
@@ -184,14 +222,42 @@ mod tests {
         let mut pool = Pool::new(memory, 512, 64).unwrap();
         let mut packets: Vec<_> = (0..5).map(|number| packet(&mut pool, number)).collect();
         assert!(packets[0].truncate(0) && packets[3].truncate(0));
-        let mut ring = PacketRing::new(8);
+        let mut ring = PacketRing::new(8, PortId(0));
         let result = ring.transmit(&mut packets, &mut pool);
         assert_eq!(result, Sent { taken: 5, packets: 3, bytes: 24 });
         let mut burst = Burst::new(8);
-        assert_eq!(ring.receive(&mut burst, PortId(0)), 3);
+        assert_eq!(ring.receive(&mut burst), 3);
         let numbers: Vec<_> = burst.packets().iter().map(|packet| packet.bytes()[0]).collect();
         assert_eq!(numbers, [1, 2, 4]);
         burst.clear(&mut pool);
         assert_eq!(pool.missing(), 0);
+    }
+
+    #[test]
+    fn empty_packets_on_both_sides_of_the_end_are_released() {
+        let memory = SharedMemory::create("ring-test", 16 * 512).unwrap();
+        let mut pool = Pool::new(memory, 512, 64).unwrap();
+        for before in 0..8 {
+            let mut ring = PacketRing::new(8, PortId(0));
+            for number in 0..before {
+                ring.transmit(&mut [packet(&mut pool, number)], &mut pool);
+                let mut burst = Burst::new(1);
+                assert_eq!(ring.receive(&mut burst), 1);
+                burst.clear(&mut pool);
+            }
+            let mut packets: Vec<_> = (0..8).map(|number| packet(&mut pool, number)).collect();
+            for number in [0, 3, 7] {
+                assert!(packets[number].truncate(0));
+            }
+            let sent = ring.transmit(&mut packets, &mut pool);
+            assert_eq!(sent, Sent { taken: 8, packets: 5, bytes: 40 });
+            assert!(packets.iter().all(|packet| !packet.has_frame()));
+            let mut burst = Burst::new(8);
+            assert_eq!(ring.receive(&mut burst), 5, "{before} before");
+            let numbers: Vec<_> = burst.packets().iter().map(|packet| packet.bytes()[0]).collect();
+            assert_eq!(numbers, [1, 2, 4, 5, 6]);
+            burst.clear(&mut pool);
+            assert_eq!(pool.missing(), 0);
+        }
     }
 }

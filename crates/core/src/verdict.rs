@@ -1,5 +1,7 @@
 //! Verdicts: the labels that an application puts on packets, and the ports that they name.
 
+use fastlane_table::counters::PortCounter;
+
 /// Number of a port: its index among the configured ports, in the order of their names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
@@ -76,6 +78,22 @@ impl RawVerdict {
             }
             other if other & !Self::OPERAND == Self::HOLD => {
                 Some(Verdict::Hold(HoldKey(other & Self::OPERAND)))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl RawVerdict {
+    /// Returns the port by which a packet from port `source` leaves, and the counter of the
+    /// verdict, or `None` if the packet does not leave by a port.
+    // The commonest verdict comes first: it costs one comparison.
+    #[inline(always)]
+    pub(crate) fn exit(self, source: usize) -> Option<(usize, PortCounter)> {
+        match self.0 {
+            Self::REFLECT => Some((source, PortCounter::VerdictReflect)),
+            other if other & 0xffff_0000 == Self::FORWARD => {
+                Some(((other & 0xffff) as usize, PortCounter::VerdictForward))
             }
             _ => None,
         }

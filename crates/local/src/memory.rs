@@ -50,7 +50,7 @@ impl Memory {
     /// Creates an empty loop for at most `capacity` packets.
     #[must_use]
     pub fn new(port: PortId, capacity: usize) -> Self {
-        let waiting = PacketRing::new(capacity);
+        let waiting = PacketRing::new(capacity, port);
         Self { port, waiting, source: 0, frame: Box::default() }
     }
 
@@ -101,7 +101,7 @@ impl Queue for Memory {
         if self.waiting.len() < self.source {
             self.refill(pool);
         }
-        self.waiting.receive(burst, self.port);
+        self.waiting.receive(burst);
     }
 
     #[inline]
@@ -120,7 +120,7 @@ impl Queue for Memory {
     fn close(&mut self, pool: &mut Pool) {
         self.source = 0;
         self.waiting.clear(pool);
-        self.waiting = PacketRing::new(0);
+        self.waiting = PacketRing::new(0, self.port);
     }
 }
 

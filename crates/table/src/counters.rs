@@ -262,6 +262,22 @@ impl PortCounters {
         add(&self.0.written()[counter as usize], amount);
     }
 
+    /// Adds received packets and their bytes. Only the one writer of the counters may call it.
+    #[inline]
+    pub fn add_received(&self, packets: u64, bytes: u64) {
+        let words = self.0.written();
+        add(&words[PortCounter::ReceivedPackets as usize], packets);
+        add(&words[PortCounter::ReceivedBytes as usize], bytes);
+    }
+
+    /// Adds transmitted packets and their bytes. Only the one writer of the counters may call it.
+    #[inline]
+    pub fn add_sent(&self, packets: u64, bytes: u64) {
+        let words = self.0.written();
+        add(&words[PortCounter::SentPackets as usize], packets);
+        add(&words[PortCounter::SentBytes as usize], bytes);
+    }
+
     /// Overwrites a counter. Only its one writer may call it.
     #[inline]
     pub fn store(&self, counter: PortCounter, value: u64) {

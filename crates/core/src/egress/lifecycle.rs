@@ -1,18 +1,52 @@
-//! The life of a lane's ports outside of the packet path: start, waiting, statistics and closing.
+//! The life of a lane's ports outside of the packet path: start, layers, waiting, statistics and
+//! closing.
 
 use std::os::fd::BorrowedFd;
 
-use super::{KernelPeer, LanePort, LanePorts, QueueSlot};
+use fastlane_table::counters::PortCounters;
+
+use super::{Egress, KernelPeer, LanePort, LanePorts, QueueSlot};
 use crate::{Filter, Pool, Port, Queue, Statistics, TxMemory};
 
 impl QueueSlot {
-    fn new(queue: Box<dyn Queue>, port: usize, number: usize, pool: &Pool) -> Self {
+    fn new(
+        queue: Box<dyn Queue>,
+        port: usize,
+        counters: &PortCounters,
+        number: usize,
+        pool: &Pool,
+    ) -> Self {
         let region = match queue.tx_memory() {
             TxMemory::Any => None,
             TxMemory::Pool => Some(pool.region()),
             TxMemory::Region(region) => Some(region),
         };
-        Self { queue, region, port, number }
+        Self { queue, counters: counters.clone(), region, port, number }
+    }
+}
+
+impl Egress {
+    /// Returns true if there is a layer that [`begin`](Self::begin) and
+    /// [`flush_layers`](Self::flush_layers) call, or steering.
+    pub(crate) fn has_layers(&self) -> bool {
+        let ports = &self.ports;
+        self.observer.is_some()
+            || self.exchange.is_some()
+            || !ports.kernel_peers.is_empty()
+            || ports.ports.iter().any(|port| port.filter.is_some())
+    }
+
+    /// Flushes the kernel peers and the exchange. Returns true if one needs another flush.
+    #[inline]
+    pub(crate) fn flush_layers(&mut self, pool: &mut Pool) -> bool {
+        let mut pending = false;
+        for peer in &mut self.ports.kernel_peers {
+            pending |= peer.slot.queue.flush(pool);
+        }
+        if let Some(exchange) = &mut self.exchange {
+            pending |= exchange.flush(pool);
+        }
+        pending
     }
 }
 
@@ -29,9 +63,11 @@ impl LanePorts {
         for (number, port) in ports.into_iter().enumerate() {
             let (first, count) = (all.queues.len(), port.queues.len());
             let queues = port.queues.into_iter().enumerate();
-            all.queues.extend(queues.map(|(at, queue)| QueueSlot::new(queue, number, at, pool)));
+            all.queues.extend(
+                queues.map(|(at, queue)| QueueSlot::new(queue, number, &port.counters, at, pool)),
+            );
             let kernel_peer = port.kernel.map(|path| {
-                let slot = QueueSlot::new(path.queue, number, 0, pool);
+                let slot = QueueSlot::new(path.queue, number, &port.counters, 0, pool);
                 all.kernel_peers.push(KernelPeer { slot, receives: path.receives });
                 all.kernel_peers.len() - 1
             });

@@ -18,6 +18,7 @@ impl<A: App> Lane<A> {
         if self.phase == Phase::Alone {
             self.phase = Phase::Exchanging;
         }
+        self.update_layers();
     }
 
     /// Passes packets of other lanes to them. What arrived at `port` and belongs to this lane stays

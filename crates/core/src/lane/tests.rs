@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use fastlane_table::counters::Counters;
+use fastlane_table::counters::{Counters, PortCounter};
 use fastlane_table::{Readers, SharedMemory};
 
 use super::*;
@@ -462,4 +462,51 @@ fn linux_is_looked_at_at_once_without_work_and_now_and_then_with_it() {
     let seen: Vec<u64> = (1..=KERNEL_TURNS).map(|_| (busy.turn(), relayed(&bench)).1).collect();
     assert_eq!(seen[..seen.len() - 1], vec![0; seen.len() - 1]);
     assert_eq!((seen.last(), busy.close()), (Some(&3), 0));
+}
+
+/// Observer that counts the arrivals it is shown.
+struct Arrivals(Arc<AtomicUsize>);
+
+impl PacketObserver for Arrivals {
+    fn begin_turn(&mut self) -> bool {
+        true
+    }
+
+    fn received(&mut self, _: PortId, packets: &[Packet]) {
+        self.0.fetch_add(packets.len(), Ordering::Relaxed);
+    }
+
+    fn labelled(&mut self, _: &[Packet]) {}
+
+    fn sending(&mut self, _: PortId, _: &[Packet]) {}
+
+    fn sent(&mut self, _: crate::Departure) {}
+}
+
+#[test]
+fn a_lane_without_layers_calls_one_that_is_attached_later() {
+    let counters = Counters::create(1, 1).unwrap();
+    let wire = Wire {
+        arrivals: std::iter::repeat_n(60, 96).collect(),
+        port: PortId(0),
+        space: 1000,
+        held: Vec::new(),
+        sent: Arc::default(),
+    };
+    let port = Port {
+        queues: vec![Box::new(wire)],
+        kernel: None,
+        filter: None,
+        counters: counters.port(0, 0),
+    };
+    let pool = Pool::new(SharedMemory::create("lane-test", 256 * 2048).unwrap(), 2048, 192);
+    let config = LaneConfig::new(pool.unwrap(), vec![port], counters.lane(0));
+    let mut lane = Lane::new(|_: &mut Packet| Verdict::Reflect, config);
+    assert_eq!((lane.has_layers, lane.turn()), (false, 32));
+    let seen = Arc::<AtomicUsize>::default();
+    lane.observe(Box::new(Arrivals(Arc::clone(&seen))));
+    assert_eq!((lane.turn(), seen.load(Ordering::Relaxed)), (32, 32));
+    assert_eq!(lane.close(), 0);
+    assert_eq!((lane.turn(), seen.load(Ordering::Relaxed)), (0, 32), "a closed lane does nothing");
+    assert_eq!(counters.port(0, 0).load(PortCounter::SentPackets), 64);
 }
