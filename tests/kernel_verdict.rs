@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use fastlane_testing::{Peer, UDP_PORT, namespace};
-use fastlane_tests::{Application, LEFT, Lab, Mechanism, PATIENCE, Page, RIGHT, serve};
+use fastlane_testing::{Peer, UDP_PORT, frames_of, namespace};
+use fastlane_tests::{Application, LEFT, Lab, Mechanism, PATIENCE, Page, RIGHT, eventually, serve};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -41,7 +41,12 @@ fn story(name: &str, mechanism: Mechanism) {
     let configuration = json!({"ports": {"wire": {"driver": mechanism.on("wire0")}}});
     let application = Application::start(&lab, &lab.left, program, configuration);
     let filter = format!("udp dst port {UDP_PORT}");
-    let tcpdump = lab.left.start(&["tcpdump", "-i", "wire0", "-n", "-w", "/dev/null", &filter]);
+    let file = lab.file("seen.pcap");
+    let written = file.to_str().expect("a path in UTF-8");
+    // In immediate mode each slot of the ring has the snapshot length: the usual one leaves eight.
+    let options = ["--immediate-mode", "-s", "128", "-U", "-Z", "root", "-w", written];
+    let command = [&["tcpdump", "-i", "wire0", "-n"], &options[..], &[&filter]].concat();
+    let tcpdump = lab.left.start(&command);
     tcpdump.wait_for("listening on");
 
     let arrived = socket(&lab);
@@ -51,9 +56,15 @@ fn story(name: &str, mechanism: Mechanism) {
     // AF_PACKET gets a copy of what arrives, as tcpdump does; the original is given up and the copy
     // given back, so that tcpdump has both.
     let expected = DATAGRAMS * if mechanism == Mechanism::Packet { 2 } else { 1 };
+    // Not the number that tcpdump reports: it includes what came before the filter was set.
+    let seen = || match std::fs::read(&file).expect("the capture") {
+        begun if begun.len() < 24 => 0,
+        capture => frames_of(&capture).len(),
+    };
+    eventually("tcpdump has written all", || seen() >= expected as usize);
     tcpdump.signal(Signal::INT);
     let message = tcpdump.wait().stderr;
-    assert!(message.contains(&format!("\n{expected} packets received by filter")), "{message}");
+    assert_eq!(seen(), expected as usize, "{message}");
 
     let ping = ["ping", "-q", "-c", "5", "-i", "0.05", "-W", "5"];
     for (host, address) in [(&lab.left, RIGHT), (&lab.right, LEFT), (&lab.right, "fd77::1")] {

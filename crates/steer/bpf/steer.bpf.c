@@ -38,7 +38,7 @@
 #define HAS_PREFIX (1 << 16)
 #define ANY_PROTOCOL 0x100
 
-// Encoded by src/tables.rs: words in the machine's byte order, addresses in the network's.
+// Encoded by src/program.rs: words in the machine's byte order, addresses in the network's.
 struct rule {
 	__u32 needs;
 	__u32 ethertype; // 0: any

@@ -15,7 +15,7 @@
 //! | [`Rule`] | `rules.rs` | checked conditions |
 //! | `RuleMatcher` | `rules/matcher.rs` | prepared comparison in Rust, for any frame |
 //! | `PlainRule` | `rules/plain_ipv4.rs` | mask and value, for plain IPv4 frames |
-//! | `EncodedRule` | `tables.rs` | words for the eBPF map |
+//! | `EncodedRule` | `program.rs` | words for the eBPF map |
 //! | `struct rule` | `bpf/steer.bpf.c` | the same words in C |
 //!
 //! # Examples
@@ -36,7 +36,6 @@ mod link;
 mod program;
 mod rules;
 mod settings;
-mod tables;
 mod test_run;
 
 pub use error::ProgramError;

@@ -1,6 +1,7 @@
 //! Reading of capture files.
 
-/// Returns the frames of a capture file (pcap-savefile(5), microseconds, little-endian).
+/// Returns the frames of a capture file (pcap-savefile(5), microseconds, little-endian). The file
+/// may still grow: a frame that is not whole at its end is left out.
 ///
 /// # Panics
 /// When `capture` has another format.
@@ -11,7 +12,9 @@ pub fn frames_of(capture: &[u8]) -> Vec<Vec<u8>> {
     let mut rest = &capture[24..];
     let mut frames = Vec::new();
     while let Some((header, behind)) = rest.split_at_checked(16) {
-        let (frame, behind) = behind.split_at(word(&header[8..12]) as usize);
+        let Some((frame, behind)) = behind.split_at_checked(word(&header[8..12]) as usize) else {
+            break;
+        };
         frames.push(frame.to_vec());
         rest = behind;
     }

@@ -1,5 +1,6 @@
 //! Downlink buffering: the sessions for which a lane holds packets. The lane polls some of them in
-//! each turn for changed rules and then resumes their packets. No message is needed.
+//! each turn for changed rules and then resumes their packets. No message is needed. The packets
+//! lie in the lane's hold area (`crates/hold`).
 
 use fastlane::table::EntryId;
 use fastlane::{HoldKey, Turn};
