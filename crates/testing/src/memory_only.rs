@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn memory_is_read_and_system_calls_are_found() {
-        let numbers = vec![1, 2, 3];
+        let numbers = [1, 2, 3];
         assert_eq!(memory_only(move || numbers.iter().sum::<i32>()), Some(6));
         assert_eq!(memory_only(std::process::id), None);
     }
