@@ -22,6 +22,8 @@ const CLOCK_TURNS: u64 = 64;
 const KERNEL_TURNS: u64 = 16;
 /// Number of flushes, to get frames back, before the lane drops resumed packets.
 const RESUME_ATTEMPTS: usize = 64;
+/// Maximum number of turns in which a stopped lane receives what has arrived before.
+const LAST_TURNS: usize = 64;
 /// Longest time that a closing lane tries to send what its ports still have, in nanoseconds.
 const DRAIN: u64 = 500_000_000;
 
@@ -214,6 +216,19 @@ impl<A: App> Lane<A> {
             }
             if self.turn.has_ended() {
                 stop.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Runs turns until one has no work, at most [`LAST_TURNS`], unless the application has ended
+    /// itself. Packets that arrived before steering ended are received by them.
+    pub fn run_last_turns(&mut self) {
+        if self.turn.has_ended() {
+            return;
+        }
+        for _ in 0..LAST_TURNS {
+            if self.turn() == 0 {
+                return;
             }
         }
     }

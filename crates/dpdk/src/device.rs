@@ -101,7 +101,7 @@ impl Device {
         environment.with(|plugin| plugin.start_device(number, &config, &pools)).map_err(refused)?;
         port.queues = queues;
         let info = environment.with(|plugin| plugin.device_info(number)).map_err(refused)?;
-        port.before = environment.with(|plugin| plugin.losses(number));
+        port.before = environment.with(|plugin| plugin.losses(number)).unwrap_or_default();
         let steering = flow::offer(rules, |flat| {
             environment.with(|plugin| plugin.steer(number, queues, flat))
         });

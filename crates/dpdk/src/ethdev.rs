@@ -58,15 +58,16 @@ impl EthPort {
 
     /// Returns the losses of the device since it was opened. May take a message to the device and a
     /// millisecond asleep, as on virtual functions of iavf and idpf. Does not lock.
-    pub(crate) fn losses(&self) -> DeviceLosses {
-        let now = self.environment.plugin().losses(self.number);
+    /// Returns `None` if the device does not answer.
+    pub(crate) fn losses(&self) -> Option<DeviceLosses> {
+        let now = self.environment.plugin().losses(self.number)?;
         let since = |now: u64, before: u64| now.saturating_sub(before);
-        DeviceLosses {
+        Some(DeviceLosses {
             missed: since(now.missed, self.before.missed),
             receive_errors: since(now.receive_errors, self.before.receive_errors),
             transmit_errors: since(now.transmit_errors, self.before.transmit_errors),
             no_frames: since(now.no_frames, self.before.no_frames),
-        }
+        })
     }
 }
 

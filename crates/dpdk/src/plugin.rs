@@ -249,12 +249,12 @@ impl Plugin {
         unsafe { (self.table.set_link)(port, up.into()) == 0 }
     }
 
-    /// Returns the losses of a device, or zeros if it does not report them.
-    pub(crate) fn losses(self, port: u16) -> DeviceLosses {
+    /// Returns the losses of a device, or `None` if it does not report them now.
+    pub(crate) fn losses(self, port: u16) -> Option<DeviceLosses> {
         let mut losses = DeviceLosses::default();
         // SAFETY: the result is a local variable; DPDK checks the number.
         let result = unsafe { (self.table.losses)(port, &mut losses) };
-        if result == 0 { losses } else { DeviceLosses::default() }
+        (result == 0).then_some(losses)
     }
 
     /// Installs the rules in the device: all of them, or none.

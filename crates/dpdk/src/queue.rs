@@ -59,7 +59,7 @@ struct Interrupt {
 fn loss_reader(port: &Arc<EthPort>) -> LossReader {
     let port = Arc::clone(port);
     LossReader::new(move || {
-        let losses = port.losses();
+        let losses = port.losses()?;
         Some(Statistics {
             device_invalid: losses.receive_errors,
             device_full: losses.missed,

@@ -214,8 +214,7 @@ impl Takeover {
     pub(crate) fn finish(mut self, current: &Handover) -> Option<ServiceManager> {
         let mut store = std::mem::take(&mut self.store);
         let service_manager = self.service_manager.take()?;
-        store.replace(&service_manager, current);
-        current.is_held.store(true, Ordering::Relaxed);
+        current.is_held.store(store.replace(&service_manager, current), Ordering::Relaxed);
         Some(service_manager)
     }
 }

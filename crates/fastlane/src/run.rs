@@ -167,6 +167,16 @@ impl LaneEnd {
     }
 }
 
+/// Ends all lanes when it is dropped, also by a panic: the scope of their threads waits for them.
+struct EndOnDrop<'a>(&'a LaneEnd);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+        self.0.released.store(true, Ordering::Release);
+    }
+}
+
 /// Runs each lane in a thread of its own until all have ended. Calls `publish` periodically and
 /// `release` before the queues are closed. Returns the number of frames that were not returned.
 fn run_lanes<A: App + Send>(
@@ -197,15 +207,15 @@ fn run_lanes<A: App + Send>(
         let complete = || threads.iter().all(|it| it.as_ref().is_ok_and(|it| !it.is_finished()));
         let has_stopped =
             || stop.load(Ordering::Relaxed) || end.stop.load(Ordering::Relaxed) || !complete();
+        let ended = EndOnDrop(end);
         while !has_stopped() {
             thread::park_timeout(PERIOD);
             publish();
         }
-        // Lanes receive until steering claims nothing, so that their rings do not overflow.
+        // After a signal, lanes receive until steering claims nothing: rings do not overflow.
         release();
         stop.store(true, Ordering::Relaxed);
-        end.stop.store(true, Ordering::Relaxed);
-        end.released.store(true, Ordering::Release);
+        drop(ended);
         threads.into_iter().enumerate().try_fold(0, |lost, (lane, thread)| {
             let thread = thread.map_err(|error| {
                 let reason = format!("its thread cannot start ({error}); configure fewer lanes");
@@ -289,6 +299,7 @@ fn lane_thread<A: App>(
     }
     lane.run_turns(&end.stop);
     end.wait();
+    lane.run_last_turns();
     lane.close()
 }
 

@@ -47,7 +47,8 @@ impl Readers {
     /// table.
     ///
     /// # Examples
-    /// Safe code cannot claim that there are no readers:
+    /// A set without readers takes unsafe code. Counters that safe code publishes are believed, see
+    /// [`lanes`](Self::lanes).
     /// ```compile_fail,E0133
     /// let readers = fastlane_table::Readers::none();
     /// ```

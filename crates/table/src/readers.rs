@@ -78,7 +78,8 @@ impl Readers {
         Self { lanes, is_running: None, stalled, on_stall: None }
     }
 
-    /// Creates the set of all lanes of an application.
+    /// Creates the set of all lanes of an application. The counters must be those that the lanes
+    /// publish, and nobody else may publish them: a lane that they call asleep is not waited for.
     #[must_use]
     pub fn lanes(counters: &Counters) -> Self {
         let readers = Self::unknown();

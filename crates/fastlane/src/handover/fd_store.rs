@@ -98,30 +98,38 @@ impl FdStore {
 
     /// Replaces the contents of the store by `handover`. If the same resources are stored already
     /// they stay, because the service manager ignores a descriptor that it has under another name.
-    pub(super) fn replace(&mut self, service_manager: &ServiceManager, handover: &Handover) {
+    /// Returns true if the service manager has them, as far as it says: before systemd 254 it does
+    /// not tell whether it has a store.
+    pub(super) fn replace(
+        &mut self,
+        service_manager: &ServiceManager,
+        handover: &Handover,
+    ) -> bool {
         if handover.is_inherited
             && self.manifest.as_ref().is_some_and(|it| it.equals(&handover.manifest))
         {
-            return;
+            return true;
         }
         self.remove(service_manager);
         let needed = handover.descriptors.len() + 1;
         if needed == 1 || service_manager.limit == Some(0) {
-            return;
+            return false;
         }
         if let Some(limit) = service_manager.limit.filter(|limit| *limit < needed) {
             tracing::warn!(
                 "the service manager stores at most {limit} descriptors and {needed} are needed, \
                  so nothing is stored; write `FileDescriptorStoreMax={needed}` in the unit"
             );
-            return;
+            return false;
         }
-        match store(service_manager, handover) {
+        let stored = store(service_manager, handover);
+        match &stored {
             Ok(()) => tracing::info!("the service manager stores {needed} descriptors"),
             Err(error) => {
                 tracing::warn!("the service manager did not store the handover: {error}");
             }
         }
+        stored.is_ok()
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct Devices {
     lane_rules: Vec<(usize, LaneRules)>,
     /// Losses below the queues of each port.
     losses: Vec<PortLosses>,
+    /// True once all frames are Linux's, because the application ends.
+    released: bool,
 }
 
 /// Losses below the queues of a port.
@@ -61,6 +63,9 @@ impl Devices {
     /// # Errors
     /// The reason; the old rules stay in force.
     pub(crate) fn replace_rules(&mut self, port: usize, rules: &Rules) -> Result<(), String> {
+        if self.released {
+            return Err("the application is ending; change the rules after its start".to_owned());
+        }
         if let Some((_, device)) = self.af_xdp.iter_mut().find(|(number, _)| *number == port) {
             return device.replace_rules(rules).map_err(|error| error.to_string());
         }
@@ -79,6 +84,7 @@ impl Devices {
     /// Leaves all frames to Linux from now on, before the lanes stop. Frames in the rings of the
     /// queues remain. AF_XDP devices that are kept for a successor go on claiming.
     pub(crate) fn release(&mut self, is_kept: bool) {
+        self.released = true;
         let xdp = self.af_xdp.iter_mut().filter(|_| !is_kept);
         let xdp = xdp.map(|(_, device)| device.release().map_err(|error| error.to_string()));
         let packet = self.af_packet.iter_mut();

@@ -152,6 +152,10 @@ impl<S: Service> Server<S> {
                             ERROR_PAUSE.as_millis()
                         );
                     }
+                    // The session may end meanwhile; waiting would not say so.
+                    if self.wake.drain() {
+                        return;
+                    }
                     std::thread::sleep(ERROR_PAUSE);
                     continue;
                 }
