@@ -35,6 +35,7 @@ pub(crate) fn load(source: Source) -> Result<Plan, Error> {
 /// Parses and resolves a text. `place` is its name in error messages; the plan records `source`.
 pub(crate) fn parse(place: &str, text: &str, source: Source) -> Result<Plan, Error> {
     let (raw, value) = parse_raw(place, text, &source.overrides)?;
+    // Keys of the file stay as they are, at any depth; most applications add nothing.
     let raw = source.app_defaults.complete(raw, value);
     let plan = raw.and_then(|raw| Plan::new(raw, &source.program));
     let plan = plan.map_err(|error| match error {
