@@ -31,6 +31,9 @@ pub use shards::{Shards, ShardsError};
 use migration_buffer::{MigrationBuffer, Offer};
 use shards::{LaneShards, Owner};
 
+#[cfg(test)]
+mod tests;
+
 /// Shard of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameShard {
@@ -132,12 +135,14 @@ impl ShardExchange {
     #[inline]
     fn destination(&mut self, shard: u8) -> Destination {
         self.shards.count(shard);
-        // Packets in the buffer leave before newer ones.
+        // Packets in the buffer, or of this burst on their way to it, leave before newer ones.
         match self.shards.owner(shard) {
-            _ if self.buffer.has(shard) => Destination::Buffer(shard),
-            Owner::Here => Destination::Here,
-            Owner::Lane(lane) => Destination::Lane(lane),
-            Owner::Migrating => Destination::Buffer(shard),
+            Owner::Here if !self.buffer.has(shard) => Destination::Here,
+            Owner::Lane(lane) if !self.buffer.has(shard) => Destination::Lane(lane),
+            _ => {
+                self.buffer.expect(shard);
+                Destination::Buffer(shard)
+            }
         }
     }
 

@@ -9,7 +9,7 @@ pub(super) struct MigrationBuffer {
     pool: Pool,
     /// Packets with their shards; never more than the pool has frames.
     waiting: VecDeque<(u8, Packet)>,
-    /// Number of packets of each shard.
+    /// Number of packets of each shard, with those that [`expect`](Self::expect) has announced.
     counts: [u32; 256],
     /// Shards of which a packet was refused in this round: later ones stay too.
     refused: [bool; 256],
@@ -34,25 +34,32 @@ impl MigrationBuffer {
         self.waiting.is_empty()
     }
 
-    /// Returns true if packets of a shard wait.
+    /// Returns true if packets of a shard wait or are expected.
     #[inline]
     pub(super) fn has(&self, shard: u8) -> bool {
         self.counts[usize::from(shard)] > 0
     }
 
-    /// Copies packets from the front and releases their frames. Returns their number.
+    /// Announces a packet, which [`store`](Self::store) gets later in this turn. The shard may end
+    /// its migration in between, and no packet may overtake this one.
+    #[inline]
+    pub(super) fn expect(&mut self, shard: u8) {
+        self.counts[usize::from(shard)] += 1;
+    }
+
+    /// Copies expected packets from the front and releases their frames. Returns their number.
     #[cold]
     pub(super) fn store(&mut self, shard: u8, run: &mut [Packet], lane: &mut Pool) -> usize {
         for (index, packet) in run.iter_mut().enumerate() {
             // A packet that no port can send is replaced by an empty one, which `transmit` refuses.
             let length = if packet.has_lost_checksum() { 0 } else { packet.len() };
             let Some(mut copy) = self.pool.alloc_packet(length, packet.port()) else {
+                self.counts[usize::from(shard)] -= (run.len() - index) as u32;
                 return index;
             };
             copy.copy_from(packet);
             lane.release(packet);
             self.waiting.push_back((shard, copy));
-            self.counts[usize::from(shard)] += 1;
         }
         run.len()
     }
