@@ -98,7 +98,7 @@ mod reports;
 
 pub use engine::{ReportContext, SessionBackend, Usage, UsageStatistics};
 pub use evaluate::Outcome;
-pub use measurement::{Meter, STOP_OF_TRAFFIC_S, StateSlots, begin, next, settle, update};
+pub use measurement::{Meter, STOP_OF_TRAFFIC_S, StateSlots, next, settle, update};
 pub use reports::write_usage;
 pub use reports::{
     DURATION, MOST, PACKETS, VOLUME, collect_all, collect_for_response, forget_notified, take,

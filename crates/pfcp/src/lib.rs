@@ -35,13 +35,11 @@ mod grammar;
 pub mod ie;
 mod ie_type;
 mod message;
-mod tlv;
 
 pub use cause::{Cause, Fault};
-pub use ie::Ie;
+pub use ie::{Ie, Ies, RawIe, Truncated};
 pub use ie_type::IeType;
 pub use message::{Group, Groups, Header, HeaderError, Message, MessageType, TypedIes, Writer};
-pub use tlv::{Ies, RawIe, Truncated};
 
 /// UDP port of PFCP (clause 4.2.2).
 pub const PORT: u16 = 8805;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::tlv::Octets;
+use crate::ie::Octets;
 use crate::{Cause, Fault, Ie, IeType, Ies};
 
 /// Type of a message (clause 7.3).

@@ -12,10 +12,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::free_list::FreeList;
 use crate::header::Header;
 use crate::shared_slice::SharedSlice;
-use crate::slots::{SlotWriter, Slots};
+use crate::slots::{FreeList, SlotWriter, Slots};
 use crate::{Guard, Readers, SharedMemory, Spec, TableError, Value, simd};
 
 /// Maximum number of attempts to copy a value while the writer keeps replacing it.

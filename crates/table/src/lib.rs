@@ -51,7 +51,6 @@ mod create;
 mod doorbell;
 mod entries;
 mod error;
-mod free_list;
 mod guard;
 mod hash;
 mod header;

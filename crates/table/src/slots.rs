@@ -1,4 +1,4 @@
-//! Slots: the memory of keys and values.
+//! Slots: the memory of keys and values, and the lists of free numbers from which writers take them.
 //!
 //! ```text
 //! byte 0  entry id u32
@@ -9,17 +9,26 @@
 //! A slot to which the index refers does not change. The version is odd while the slot is written,
 //! and grows by two per write. A reader without a guard copies the slot between two reads of the
 //! same even version.
+//!
+//! A number to which the index no longer refers is free again after a grace period. [`FreeList`]
+//! serves slots, and likewise entries, buckets and groups.
 #![allow(unsafe_code, reason = "values in the mapping")]
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
 
 use crate::claims::WriterClaim;
 use crate::huge_pages::HugePages;
 use crate::layout::{CACHE_LINE, stride, value_offset};
-use crate::{Guard, Key, SharedMemory, Value, simd};
+use crate::{Guard, Key, Readers, SharedMemory, Snapshot, TableError, Value, simd};
+
+/// Maximum time that a writer waits for a lane.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+/// Poll interval while it waits.
+const POLL_INTERVAL: Duration = Duration::from_micros(20);
 
 /// Slots of a table, for reading.
 #[derive(Debug)]
@@ -216,3 +225,97 @@ fn load(words: &[AtomicU64], bytes: &mut [u8]) {
         chunk.copy_from_slice(&bytes[..chunk.len()]);
     }
 }
+
+/// Free numbers, and released numbers that lanes may still use. The list lives on the writer's heap
+/// and is rebuilt when a writer attaches.
+#[derive(Debug, Default)]
+pub(crate) struct FreeList {
+    what: &'static str,
+    free: Vec<u32>,
+    /// Numbers released since the last snapshot.
+    retired: Vec<u32>,
+    /// Numbers released before the last snapshot.
+    waiting: Vec<u32>,
+    snapshot: Option<Snapshot>,
+}
+
+impl FreeList {
+    /// Creates the list for a resource `what`. Unused numbers count as released, because lanes may
+    /// still read them, unless the table is `fresh`.
+    pub(crate) fn attach(what: &'static str, used: &[bool], fresh: bool) -> Self {
+        let unused = (0..used.len()).rev().filter(|number| !used[*number]);
+        let unused = unused.map(|number| number as u32).collect();
+        let list = Self { what, ..Self::default() };
+        if fresh { Self { free: unused, ..list } } else { Self { retired: unused, ..list } }
+    }
+
+    /// Releases a number to which no index refers any more. It becomes free after a grace period.
+    pub(crate) fn retire(&mut self, number: u32) {
+        self.retired.push(number);
+    }
+
+    /// Returns a number that was taken and never published.
+    pub(crate) fn put_back(&mut self, number: u32) {
+        self.free.push(number);
+    }
+
+    /// Returns the number of free and released numbers.
+    pub(crate) fn len(&self) -> usize {
+        self.free.len() + self.retired.len() + self.waiting.len()
+    }
+
+    /// Takes a number that no lane uses, or returns `None` if there is none now.
+    fn try_take(&mut self, readers: &Readers) -> Option<u32> {
+        if self.free.is_empty() {
+            self.reclaim(readers);
+        }
+        self.free.pop()
+    }
+
+    fn reclaim(&mut self, readers: &Readers) {
+        loop {
+            if let Some(snapshot) = &mut self.snapshot {
+                if !readers.passed(snapshot) {
+                    return;
+                }
+                self.free.append(&mut self.waiting);
+                self.snapshot = None;
+            }
+            if self.retired.is_empty() {
+                return;
+            }
+            std::mem::swap(&mut self.retired, &mut self.waiting);
+            self.snapshot = Some(readers.snapshot());
+        }
+    }
+
+    /// Takes a number that no lane uses. Waits for the lanes for at most [`MAX_WAIT`], and not at
+    /// all if that is useless ([`Readers::is_stalled`]).
+    pub(crate) fn take(&mut self, readers: &Readers, table: &str) -> Result<u32, TableError> {
+        let start = Instant::now();
+        loop {
+            if let Some(number) = self.try_take(readers) {
+                return Ok(number);
+            }
+            let table = || table.to_owned();
+            let Some(snapshot) = &mut self.snapshot else {
+                let what = format!("no {} is left", self.what);
+                return Err(TableError::Full { table: table(), what });
+            };
+            let is_over = start.elapsed() > MAX_WAIT;
+            if is_over || readers.is_stalled() {
+                let laggard = readers.laggard(snapshot);
+                if let (true, Some(lane)) = (is_over, laggard) {
+                    readers.set_stalled(lane);
+                }
+                let lane = laggard.map_or("a lane".into(), |lane| format!("lane {lane}"));
+                let (what, seconds) = (self.what, MAX_WAIT.as_secs());
+                return Err(TableError::Stalled { table: table(), what, lane, seconds });
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

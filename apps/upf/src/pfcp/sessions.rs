@@ -33,7 +33,7 @@ use crate::rules::publish::Published;
 use crate::session::{Pdr, Reporting, Session, SessionIndex, Source, Urr, UrrId, UsageReport};
 use crate::store::Store;
 use crate::time::{Now, SECOND};
-use crate::usage::{self, Meter};
+use crate::usage::Meter;
 
 pub use self::modification::is_in;
 pub use self::session_table::SessionsError;
@@ -217,8 +217,8 @@ impl Sessions {
             .assign(before, &mut session)
             .map_err(|_| Refusal::because(Cause::NO_RESOURCES_AVAILABLE))?;
         for urr in session.urrs.iter_mut().filter(|urr| begun.contains(&urr.id)) {
-            let meter = meter_of(&self.published, 0, urr);
-            usage::begin(urr, &meter, now);
+            let line = urr.progress.line;
+            urr.begin(self.published.counters(line), self.published.last(line), now);
         }
         let reports = match before {
             Some(before) => {

@@ -5,24 +5,30 @@
 //! rule at fault. A PDR that no packet can reach (for example from the access network without a
 //! tunnel) is left out.
 //!
+//! Most sessions fit the simple form: one PDR per direction, at most one QER and one URR, one cache
+//! line each. Others get blocks, which `block_packer` makes.
+//!
 //! A session may have more UE addresses than one IPv4 address and one /64, and networks behind the
 //! UE. If it has any, uplink packets must have one of them as their source, whatever PDR they
 //! match.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::layout::session_rules::{Block, Rules, forwarding};
-use super::layout::{TeidLayout, TunnelKey, UeKey};
-use crate::config::{Predefined, Role, Settings};
+use self::rule_entry::{CountedUrr, RuleEntry, meter_cost};
+use super::layout::session_rules::{
+    AddressPrefix, Block, Direction, DirectionRules, NEVER, Rules, flag, forwarding,
+};
+use super::layout::{TunnelKey, UeKey};
 use crate::session::{
-    FarId, FlowDescription, FlowError, InstanceId, Pdr, PdrId, Prefix, QerId, Session, Source,
-    UrrId,
+    FarId, InstanceId, Pdr, PdrId, Prefix, QerId, ReportingTriggers, Session, Source, Urr, UrrId,
+    Volume, Watch,
 };
 
 mod block_packer;
+mod context;
 mod rule_entry;
-mod simple_form;
+
+pub use self::context::{Context, PredefinedRule};
 
 /// A network behind a UE, or UE addresses that a [`UeKey`] cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -148,7 +154,7 @@ impl CompileError {
 pub fn compile(session: &Session, context: &Context) -> Result<Compiled, CompileError> {
     let entries = rule_entry::entries(session, context)?;
     let keys = keys(session, context);
-    let (rules, blocks) = match simple_form::rules(session, &entries) {
+    let (rules, blocks) = match simple_rules(session, &entries) {
         Some(rules) => (rules, Vec::new()),
         None => block_packer::blocks(session, &entries)?,
     };
@@ -169,87 +175,6 @@ fn with_marker(session: &Session, mut rules: Rules) -> Rules {
     rules.cold.marker_version = marker.version as u32;
     rules.cold.marker_instance = marker.instance.unwrap_or(forwarding::NO_INSTANCE);
     rules
-}
-
-/// A predefined rule with parsed flow descriptions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PredefinedRule {
-    /// Precedence; the lowest value is evaluated first.
-    pub precedence: u32,
-    /// Flow descriptions, one of which must match if there are any.
-    pub flows: Vec<FlowDescription>,
-    /// True if its packets are dropped.
-    pub drop: bool,
-    /// QoS flow that downlink packets are marked with.
-    pub qfi: Option<u8>,
-}
-
-/// Configuration that rules depend on.
-#[derive(Clone, Debug)]
-pub struct Context {
-    /// Layout of TEIDs.
-    pub shape: TeidLayout,
-    /// Network instances of N6, in which UEs without a named one are found.
-    pub core: Vec<InstanceId>,
-    /// Predefined rules by name.
-    pub predefined: BTreeMap<String, PredefinedRule>,
-    /// Maximum number of held packets of a session, unless its BAR has a lower limit.
-    pub held_packets: u32,
-    /// Maximum hold time in ms, unless the control plane function sets another one.
-    pub held_ms: u64,
-}
-
-impl Context {
-    /// Creates the context of a configuration.
-    ///
-    /// # Errors
-    /// Returns the name of a predefined rule with an invalid flow description, and the error.
-    pub fn new(settings: &Settings) -> Result<Self, (String, FlowError)> {
-        let n6 = settings.interfaces.values().filter(|it| it.role == Role::N6);
-        let mut core: Vec<InstanceId> =
-            n6.filter_map(|it| settings.instance(&it.network_instance)).collect();
-        core.sort_unstable();
-        core.dedup();
-        let read = |(name, rule): (&String, &Predefined)| {
-            let rule = PredefinedRule::new(rule).map_err(|error| (name.clone(), error))?;
-            Ok((name.clone(), rule))
-        };
-        Ok(Self {
-            shape: TeidLayout::of(settings.sessions as usize),
-            core,
-            predefined: settings.predefined.iter().map(read).collect::<Result<_, _>>()?,
-            held_packets: settings.limits.held_packets,
-            held_ms: settings.limits.held_ms,
-        })
-    }
-
-    /// Returns a hash of the context. If it changes, sessions are compiled anew.
-    #[must_use]
-    pub fn fingerprint(&self) -> u32 {
-        // FNV-1a over the debug text, which is the same on every machine.
-        let text = format!("{self:?}");
-        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
-        (hash ^ hash >> 32) as u32
-    }
-
-    /// Returns the maximum number of held packets of a session and their time in ms, by a BAR.
-    fn hold(&self, session: &Session, bar: Option<u8>) -> (u16, u32) {
-        let bar = bar.and_then(|id| session.bars.iter().find(|bar| bar.id == id));
-        let packets = bar.and_then(|bar| bar.packets).unwrap_or(self.held_packets);
-        let packets = packets.min(self.held_packets);
-        let ms = bar.and_then(|bar| bar.duration_ms).unwrap_or(self.held_ms);
-        (u16::try_from(packets).unwrap_or(u16::MAX), u32::try_from(ms).unwrap_or(u32::MAX))
-    }
-}
-
-impl PredefinedRule {
-    fn new(rule: &Predefined) -> Result<Self, FlowError> {
-        let flows = rule.flows.iter().map(|flow| FlowDescription::parse(flow));
-        let flows = flows.collect::<Result<_, _>>()?;
-        let Predefined { precedence, drop, qfi, .. } = *rule;
-        Ok(Self { precedence, flows, drop, qfi })
-    }
 }
 
 /// Lookup keys of a session, each once.
@@ -316,6 +241,189 @@ impl LookupKeys {
         let (address, length) = (prefix.address, prefix.length);
         add(&mut self.framed, FramedRoute { instance, address, length });
     }
+}
+
+/// Returns the rules of a session in the simple form, or `None` if they exceed it.
+fn simple_rules(session: &Session, entries: &[RuleEntry<'_>]) -> Option<Rules> {
+    let of = |direction| entries.iter().filter(move |it| it.direction == direction);
+    if of(Direction::Uplink).count() > 1 || of(Direction::Downlink).count() > 1 {
+        return None;
+    }
+    let (up, down) = (of(Direction::Uplink).next(), of(Direction::Downlink).next());
+    let mut rules = Rules::empty(session.version);
+    let watch = watch(session, [up, down])?;
+    if let Some(entry) = up {
+        // A packet without a tunnel is downlink; its other rules are never read.
+        entry.pdr.tunnel.as_ref()?;
+        rules.uplink.common = direction_rules(session, entry, watch.as_ref())?;
+        if entry.path.forwarding.what & forwarding::V6 != 0 {
+            return None;
+        }
+        for address in &entry.users {
+            user(&mut rules, address)?;
+        }
+    }
+    if let Some(entry) = down {
+        let by_tunnel = entry.pdr.tunnel.is_some() && !entry.users.is_empty();
+        if by_tunnel || entry.pdr.source == Source::Control {
+            return None;
+        }
+        rules.downlink.common = direction_rules(session, entry, watch.as_ref())?;
+        rules.downlink.peer6 = entry.path.peer6;
+        rules.downlink.instance = entry.pdr.instance.unwrap_or(forwarding::NO_INSTANCE);
+    }
+    let tunnels = [up, down].map(|it| it.and_then(|entry| entry.pdr.tunnel));
+    if let [Some(one), Some(other)] = tunnels
+        && one.teid == other.teid
+    {
+        return None;
+    }
+    (rules.cold.hold_packets, rules.cold.hold_ms) = hold([up, down])?;
+    limited(&mut rules, watch.as_ref())?;
+    Some(rules)
+}
+
+/// Sets a UE address that uplink packets must have.
+fn user(rules: &mut Rules, address: &AddressPrefix) -> Option<()> {
+    let flags = &mut rules.uplink.common.flags;
+    let bit = match (address.family, address.length) {
+        (4, 32) => flag::UE4,
+        (6, 64) => flag::UE6,
+        _ => return None,
+    };
+    if *flags & bit != 0 {
+        return None;
+    }
+    *flags |= bit;
+    match bit {
+        flag::UE4 => rules.uplink.ue4 = (address.high >> 32) as u32,
+        _ => rules.uplink.ue6 = address.high,
+    }
+    Some(())
+}
+
+/// Returns the hold limits if both directions agree.
+fn hold(sides: [Option<&RuleEntry<'_>>; 2]) -> Option<(u16, u32)> {
+    let holds = |entry: &&RuleEntry<'_>| entry.flags & flag::HOLD != 0;
+    let mut limits = sides.into_iter().flatten().filter(holds).map(|entry| entry.hold);
+    let first = limits.next();
+    limits.all(|hold| Some(hold) == first).then_some(first.unwrap_or_default())
+}
+
+/// Returns what the only URR watches; `None` if there are several, or one whose slot is not the
+/// session's.
+#[expect(clippy::option_option, reason = "simple without a URR, simple with one, not simple")]
+fn watch(session: &Session, sides: [Option<&RuleEntry<'_>>; 2]) -> Option<Option<Watch>> {
+    let mut found: Option<&CountedUrr<'_>> = None;
+    for entry in sides.into_iter().flatten() {
+        match entry.counts.as_slice() {
+            [] => {}
+            [count] if found.is_none_or(|it| it.urr.id == count.urr.id) => found = Some(count),
+            _ => return None,
+        }
+    }
+    let Some(count) = found else { return Some(None) };
+    let is_here = count.urr.progress.line == session.id.0 && count.exhausted.is_none();
+    is_here.then(|| Some(count.urr.watch()))
+}
+
+fn direction_rules(
+    session: &Session,
+    entry: &RuleEntry<'_>,
+    watch: Option<&Watch>,
+) -> Option<DirectionRules> {
+    let is_plain = entry.filters.is_empty() && entry.copies.is_empty() && entry.redirect.is_none();
+    if !is_plain || entry.qfis.count_ones() > 1 {
+        return None;
+    }
+    let mut common = DirectionRules { version: session.version as u32, ..DirectionRules::none() };
+    common.pdr = entry.pdr.id;
+    common.tunnel = entry.pdr.tunnel.map_or(0, |tunnel| tunnel.teid);
+    common.flags = entry.flags & !(flag::UPLINK | flag::CHECKED);
+    if entry.qfis != 0 {
+        common.flags |= (entry.qfis.trailing_zeros() + 1) << flag::QFI;
+    }
+    common.forwarding = entry.path.forwarding;
+    match entry.meters.as_slice() {
+        [] => {}
+        [meter] if meter.line == session.id.0 => {
+            let cost = meter_cost(meter, entry.direction);
+            (common.cost, common.forwarding.shift, common.burst) =
+                (cost.cost, cost.shift, cost.burst);
+            common.flags |= flag::METER;
+        }
+        _ => return None,
+    }
+    if let Some(watch) = watch.filter(|_| !entry.counts.is_empty()) {
+        common.flags |= counted(watch);
+        let drops = entry.counts.iter().any(|it| reports_drops(it.urr));
+        common.flags |= if drops { flag::DROPPED } else { 0 };
+    }
+    Some(common)
+}
+
+/// Returns true if dropped downlink packets are reported.
+const fn reports_drops(urr: &Urr) -> bool {
+    urr.triggers.has(ReportingTriggers::DROTH)
+}
+
+/// Returns the flags of a direction with a URR.
+const fn counted(watch: &Watch) -> u32 {
+    let mut flags = flag::COUNT;
+    flags |= if watch.before_qos { flag::BEFORE } else { 0 };
+    flags |= if watch.start { flag::START } else { 0 };
+    flags |= if watch.deadline.is_some() { flag::DEADLINE } else { 0 };
+    flags | if watch.is_stopped { flag::STOPPED } else { 0 }
+}
+
+/// Counter that is limited, if at most one is.
+#[derive(Clone, Copy, PartialEq)]
+enum Basis {
+    None,
+    Total,
+    Uplink,
+    Downlink,
+}
+
+fn limited(rules: &mut Rules, watch: Option<&Watch>) -> Option<()> {
+    let Some(watch) = watch else { return Some(()) };
+    let any = |pick: fn(&Volume) -> Option<u64>| {
+        pick(&watch.threshold).is_some() || pick(&watch.quota).is_some()
+    };
+    let basis = match (any(|it| it.total), any(|it| it.uplink), any(|it| it.downlink)) {
+        (false, false, false) => Basis::None,
+        (true, false, false) => Basis::Total,
+        (false, true, false) => Basis::Uplink,
+        (false, false, true) => Basis::Downlink,
+        _ => return None,
+    };
+    let pick = |volume: &Volume| match basis {
+        Basis::None => None,
+        Basis::Total => volume.total,
+        Basis::Uplink => volume.uplink,
+        Basis::Downlink => volume.downlink,
+    };
+    let (threshold, quota) = (pick(&watch.threshold), pick(&watch.quota));
+    rules.cold.threshold = threshold.unwrap_or(NEVER);
+    rules.cold.quota = quota.unwrap_or(NEVER);
+    rules.cold.stop_at = watch.deadline.unwrap_or(NEVER);
+    if basis == Basis::None {
+        return Some(());
+    }
+    let first = rules.cold.threshold.min(rules.cold.quota);
+    // NEVER is reserved for "no limit".
+    let check_above = first.saturating_sub(1).min(NEVER - 1);
+    if basis != Basis::Downlink {
+        rules.uplink.check_above = check_above;
+    }
+    if basis != Basis::Uplink {
+        rules.downlink.check_above = check_above;
+    }
+    if basis != Basis::Total {
+        rules.uplink.common.flags |= flag::ONE_WAY;
+        rules.downlink.common.flags |= flag::ONE_WAY;
+    }
+    Some(())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Publishing: writes sessions into the tables that lanes read.
+//! Publishing: writes sessions into the [`Tables`] that lanes read.
 //!
 //! A session's blocks are written to free indices, then its new keys, then its rules: that store is
 //! the change. Keys that it no longer has are removed afterwards, and the indices of its old blocks
@@ -17,14 +17,20 @@ mod table_recovery;
 #[cfg(test)]
 mod tests;
 
-use fastlane::table::{EntryId, TableError};
+use std::sync::Arc;
+
+use fastlane::slow::SlowPath;
+use fastlane::table::{
+    ArrayWriter, HashWriter, Lpm4Writer, Lpm6Writer, Readers, State, TableError,
+};
 
 use self::framed_networks::{FramedNetworks, NetworkError};
 use self::slot_allocator::IndexAllocator;
-use super::Tables;
 use super::compile::{CompileError, Compiled, Context, FramedRoute, LookupKeys, compile, keys};
+use super::layout::counter_slots::WORDS;
 use super::layout::session_rules::{Block, CHAIN, Rules};
-use super::layout::{SessionRef, TunnelKey, UeKey, counter_slots, table};
+use super::layout::{Framed, SessionRef, TunnelKey, UeKey, table};
+use super::{BoxedWriter, Events, Private, TablesError};
 use crate::session::{Session, SessionIndex};
 
 pub use table_recovery::Recovered;
@@ -69,6 +75,77 @@ pub enum PublishError {
         /// Session that owns it.
         session: SessionIndex,
     },
+}
+
+/// Tables of rules and lookup keys.
+pub struct Tables {
+    /// Rules by session index.
+    pub rules: BoxedWriter<ArrayWriter<Rules>>,
+    /// Blocks of rules.
+    pub blocks: BoxedWriter<ArrayWriter<Block>>,
+    /// Tunnels whose TEID does not contain the session index.
+    pub tunnels: BoxedWriter<HashWriter<TunnelKey, SessionRef>>,
+    /// UE addresses.
+    pub users: BoxedWriter<HashWriter<UeKey, SessionRef>>,
+    /// IPv4 networks behind UEs.
+    pub framed4: BoxedWriter<Lpm4Writer>,
+    /// IPv6 networks behind UEs.
+    pub framed6: BoxedWriter<Lpm6Writer>,
+    /// Owners of networks behind UEs.
+    pub framed: BoxedWriter<ArrayWriter<Framed>>,
+    /// Counter slots, read only.
+    pub state: State<WORDS>,
+    /// Pending events of sessions.
+    pub events: Events,
+    /// Lanes that read the tables.
+    pub readers: Arc<Readers>,
+}
+
+impl Tables {
+    /// Opens the tables of a running application. This is the only writer while it exists.
+    ///
+    /// # Errors
+    /// If a table is missing, or another program writes it.
+    pub fn attach(slow: &SlowPath) -> Result<Self, TablesError> {
+        Ok(Self {
+            rules: Box::new(slow.array_writer(table::RULES)?),
+            blocks: Box::new(slow.array_writer(table::BLOCKS)?),
+            tunnels: Box::new(slow.hash_writer(table::TUNNELS)?),
+            users: Box::new(slow.hash_writer(table::USERS)?),
+            framed4: Box::new(slow.lpm4_writer(table::FRAMED4)?),
+            framed6: Box::new(slow.lpm6_writer(table::FRAMED6)?),
+            framed: Box::new(slow.array_writer(table::FRAMED)?),
+            state: slow.state(table::STATE)?,
+            events: Events::Attached(slow.pending(table::EVENTS)?),
+            readers: slow.readers(),
+        })
+    }
+
+    /// Opens tables in private memory. They contain what a former `Tables` of the same memory has
+    /// left, as after a kill. What the former one writes from now on is lost.
+    ///
+    /// # Errors
+    /// If memory is insufficient.
+    pub fn private(memory: &Private) -> Result<Self, TablesError> {
+        Ok(Self {
+            rules: memory.array(table::RULES)?,
+            blocks: memory.array(table::BLOCKS)?,
+            tunnels: memory.hash(table::TUNNELS)?,
+            users: memory.hash(table::USERS)?,
+            framed4: memory.lpm4(table::FRAMED4)?,
+            framed6: memory.lpm6(table::FRAMED6)?,
+            framed: memory.array(table::FRAMED)?,
+            state: memory.state(table::STATE)?,
+            events: Events::Private(memory.pending(table::EVENTS)?),
+            readers: Arc::clone(memory.readers()),
+        })
+    }
+}
+
+impl std::fmt::Debug for Tables {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("Tables").field("rules", &self.rules.capacity()).finish_non_exhaustive()
+    }
 }
 
 /// The published sessions; the only writer of the tables.
@@ -373,42 +450,6 @@ impl Published {
     #[must_use]
     pub fn tunnel(&self, teid: u32) -> Option<SessionIndex> {
         self.tables.tunnels.get(&TunnelKey { teid }).map(|found| found.value.session())
-    }
-
-    /// Returns the counters of a slot: uplink octets, uplink packets, downlink octets, downlink
-    /// packets.
-    #[must_use]
-    pub fn counters(&self, line: u32) -> [u64; 4] {
-        let words = self.tables.state.read(EntryId(line));
-        [
-            counter_slots::UPLINK_OCTETS,
-            counter_slots::UPLINK_PACKETS,
-            counter_slots::DOWNLINK_OCTETS,
-            counter_slots::DOWNLINK_PACKETS,
-        ]
-        .map(|word| words[word])
-    }
-
-    /// Returns the time when a slot counted last, or, for a session's own slot, when a packet of
-    /// the session passed, in ns of `CLOCK_MONOTONIC`; 0: never.
-    #[must_use]
-    pub fn last(&self, line: u32) -> u64 {
-        self.tables.state.read(EntryId(line))[counter_slots::LAST]
-    }
-
-    /// Returns the events of a slot: bits of [`counter_slots::event`], and the lower 32 bits of the
-    /// version in the upper half.
-    #[must_use]
-    pub fn events(&self, line: u32) -> u64 {
-        let marker = counter_slots::event::MARKER;
-        self.tables.state.read(EntryId(line))[counter_slots::EVENTS] & !marker
-    }
-
-    /// Returns the identification of the end marker sent last: bits
-    /// [`counter_slots::event::MARKER`].
-    #[must_use]
-    pub fn marker(&self, id: SessionIndex) -> u64 {
-        self.tables.state.read(EntryId(id.0))[counter_slots::EVENTS] & counter_slots::event::MARKER
     }
 
     /// Returns the tables, for reading.

@@ -5,7 +5,7 @@ use fastlane_pfcp::ie::{self, ReportingTriggers, Volumes};
 use fastlane_pfcp::{Group, IeType};
 
 use super::{FarId, Progress, Refusal, UrrId};
-use crate::time::SECOND;
+use crate::time::{Now, SECOND, from_ntp};
 
 /// Usage reporting rule (TS 29.244 table 7.5.2.4-1) with its progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -323,6 +323,42 @@ impl Urr {
             is_paused,
             before_qos: self.has_information(Self::BEFORE_QOS),
         }
+    }
+
+    /// Starts the measurement of a new URR on the state slot in its progress. `counts` are the
+    /// counters of that slot, `last` is the time of its last packet, in nanoseconds of
+    /// `CLOCK_MONOTONIC`.
+    pub(crate) fn begin(&mut self, counts: [u64; 4], last: u64, now: Now) {
+        let is_at_once = self.measure.duration
+            && self.has_information(Self::IMMEDIATE_START)
+            && !self.has_information(Self::PAUSED);
+        self.progress = Progress {
+            line: self.progress.line,
+            since: now.real,
+            reported: counts,
+            granted: counts,
+            granted_at: now.monotonic,
+            running: if is_at_once { now.monotonic } else { 0 },
+            idle_after: last,
+            traffic_after: last,
+            ..Progress::default()
+        };
+        let after = |seconds| now.monotonic.saturating_add(u64::from(seconds) * SECOND);
+        self.progress.period_at = self.period().map_or(0, after);
+        self.progress.is_after_monitoring =
+            self.monitoring_at(now).is_some_and(|at| at <= now.real);
+    }
+
+    /// Returns the measurement period in seconds, if periodic reports are enabled.
+    pub(crate) fn period(&self) -> Option<u32> {
+        let is_asked = self.triggers.has(ReportingTriggers::PERIO);
+        self.period_s.filter(|seconds| is_asked && *seconds != 0)
+    }
+
+    /// Returns the next monitoring time, in nanoseconds of `CLOCK_REALTIME`.
+    pub(crate) fn monitoring_at(&self, now: Now) -> Option<u64> {
+        let seconds = self.monitoring_time.filter(|_| !self.progress.is_after_monitoring)?;
+        Some(from_ntp(seconds, now.real))
     }
 
     /// Returns the time at which the time quota or the quota validity ends.

@@ -1,5 +1,5 @@
 //! Measurement of a URR: its meter, the triggers that become due (thresholds, quotas, periods,
-//! start and stop of traffic), its start, and its update by the control plane.
+//! start and stop of traffic), and its update by the control plane. [`Urr::begin`] starts it.
 
 use crate::rules::layout::counter_slots::{
     DOWNLINK_OCTETS, DOWNLINK_PACKETS, EVENTS, LAST, UPLINK_OCTETS, UPLINK_PACKETS, WORDS, event,
@@ -8,7 +8,7 @@ use crate::rules::layout::message::SessionEvent;
 use crate::session::{
     Progress, ReportingTriggers, Split, Urr, UrrUpdate, UsageReportTrigger, Volume,
 };
-use crate::time::{Now, SECOND, from_ntp};
+use crate::time::{Now, SECOND};
 
 /// Time without packets that ends traffic, in seconds, unless the URR has an inactivity detection
 /// time.
@@ -333,42 +333,10 @@ fn when(urr: &Urr, base: u64, seconds: u32) -> u64 {
 }
 
 impl Urr {
-    /// Returns the measurement period in seconds, if periodic reports are enabled.
-    pub(super) fn period(&self) -> Option<u32> {
-        let is_asked = self.triggers.has(ReportingTriggers::PERIO);
-        self.period_s.filter(|seconds| is_asked && *seconds != 0)
-    }
-
     /// Returns the time at which traffic has stopped if no other packet arrives.
     pub(super) fn stop_of_traffic(&self, last: u64) -> u64 {
         later(last, self.inactivity_s.unwrap_or(STOP_OF_TRAFFIC_S))
     }
-
-    /// Returns the next monitoring time, in nanoseconds of `CLOCK_REALTIME`.
-    pub(super) fn monitoring_at(&self, now: Now) -> Option<u64> {
-        let seconds = self.monitoring_time.filter(|_| !self.progress.is_after_monitoring)?;
-        Some(from_ntp(seconds, now.real))
-    }
-}
-
-/// Starts the measurement of a new URR on the state slot in its progress.
-pub fn begin(urr: &mut Urr, meter: &Meter, now: Now) {
-    let is_at_once = urr.measure.duration
-        && urr.has_information(Urr::IMMEDIATE_START)
-        && !urr.has_information(Urr::PAUSED);
-    urr.progress = Progress {
-        line: urr.progress.line,
-        since: now.real,
-        reported: meter.counts,
-        granted: meter.counts,
-        granted_at: now.monotonic,
-        running: if is_at_once { now.monotonic } else { 0 },
-        idle_after: meter.last,
-        traffic_after: meter.last,
-        ..Progress::default()
-    };
-    urr.progress.period_at = urr.period().map_or(0, |seconds| later(now.monotonic, seconds));
-    urr.progress.is_after_monitoring = urr.monitoring_at(now).is_some_and(|at| at <= now.real);
 }
 
 /// Updates a URR. `apply` writes the new values and returns which are present. A new quota counts

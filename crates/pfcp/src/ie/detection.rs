@@ -2,8 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Ie, bit, put_string16, put_u24};
-use crate::tlv::Octets;
+use super::{Ie, Octets, bit, put_string16, put_u24};
 use crate::{Cause, IeType};
 
 small! {

@@ -2,8 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Ie, bit};
-use crate::tlv::Octets;
+use super::{Ie, Octets, bit};
 use crate::{Cause, IeType};
 
 /// State of a gate.

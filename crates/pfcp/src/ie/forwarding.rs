@@ -3,8 +3,7 @@
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use super::{Ie, put_address, put_string8};
-use crate::tlv::Octets;
+use super::{Ie, Octets, put_address, put_string8};
 use crate::{Cause, IeType};
 
 small! {

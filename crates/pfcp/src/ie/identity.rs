@@ -3,8 +3,7 @@
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use super::{Ie, bit, put_address};
-use crate::tlv::Octets;
+use super::{Ie, Octets, bit, put_address};
 use crate::{Cause, IeType};
 
 /// Node ID (TS 29.244 clause 8.2.38).

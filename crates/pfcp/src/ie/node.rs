@@ -3,8 +3,7 @@
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use super::{DestinationInterface, Ie, NetworkInstance, SourceInterface, bit, put_address};
-use crate::tlv::Octets;
+use super::{DestinationInterface, Ie, NetworkInstance, Octets, SourceInterface, bit, put_address};
 use crate::{Cause, IeType};
 
 /// Remote GTP-U Peer (TS 29.244 clause 8.2.70).

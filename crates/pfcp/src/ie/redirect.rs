@@ -2,8 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Ie, put_string16};
-use crate::tlv::Octets;
+use super::{Ie, Octets, put_string16};
 use crate::{Cause, IeType};
 
 /// Redirect Information: new destination of packets.

@@ -2,8 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Ie, bit, put_string16};
-use crate::tlv::Octets;
+use super::{Ie, Octets, bit, put_string16};
 use crate::{Cause, IeType};
 
 /// Downlink Data Service Information (TS 29.244 clause 8.2.27) of a buffered packet.

@@ -2,8 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Ie, bit, put_string8};
-use crate::tlv::Octets;
+use super::{Ie, Octets, bit, put_string8};
 use crate::{Cause, IeType};
 
 /// User ID. Each field has at most 255 octets.

@@ -1,6 +1,6 @@
 //! Copies out of a hash table, for readers that are no lane.
 
-use super::{Bucket, CHAIN, HashReader, WAYS, bits, key};
+use super::{Bucket, CHAIN, HashReader, WAYS, bits, tag_of};
 use crate::{EntryId, Key, Value};
 
 /// Maximum number of attempts to copy an entry while the writer keeps replacing it.
@@ -34,7 +34,7 @@ impl<K: Key, V: Value> HashReader<K, V> {
         let mut next = self.bucket(hash);
         for _ in 0..=CHAIN {
             let Some(bucket) = next else { break };
-            for way in bits(bucket.matching(key::tag(hash))) {
+            for way in bits(bucket.matching(tag_of(hash))) {
                 match self.copy_way(bucket, way)? {
                     Some((other, entry, value)) if other == *key => {
                         return Ok(Some((entry, value)));

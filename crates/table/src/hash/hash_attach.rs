@@ -6,10 +6,9 @@
 use std::sync::Arc;
 
 use super::hash_writer::{FreeLists, HashWriter};
-use super::{CHAIN, HashReader, WAYS, key};
-use crate::free_list::FreeList;
+use super::{CHAIN, HashReader, WAYS, tag_of};
 use crate::header::Header;
-use crate::slots::SlotWriter;
+use crate::slots::{FreeList, SlotWriter};
 use crate::{Key, Readers, SharedMemory, Spec, TableError, Value};
 
 impl<K: Key, V: Value> HashWriter<K, V> {
@@ -140,7 +139,7 @@ impl<K: Key, V: Value> Repair<'_, K, V> {
         let here = hash & self.reader.mask == first as u64;
         let known = |other: &u32| self.slots.at(*other).is_some_and(|other| other.key == slot.key);
         let free = self.used_entries.get(entry).is_some_and(|used| !used);
-        (here && free && !keys.iter().any(known)).then_some((entry, key::tag(hash)))
+        (here && free && !keys.iter().any(known)).then_some((entry, tag_of(hash)))
     }
 
     /// Clears the references of buckets that are not linked.

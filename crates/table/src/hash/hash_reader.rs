@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use super::{Bucket, CHAIN, bits, key};
+use super::{Bucket, CHAIN, bits, hash_of, tag_of};
 use crate::header::Header;
 use crate::shared_slice::SharedSlice;
 use crate::slots::Slots;
@@ -157,7 +157,7 @@ impl<K: Key, V: Value> HashReader<K, V> {
         let mut slot_refs = [ABSENT; BATCH];
         for ((slot_ref, hash), _) in slot_refs.iter_mut().zip(&hashes).zip(keys) {
             let Some(bucket) = self.bucket(*hash) else { continue };
-            let ways = bucket.matching(key::tag(*hash));
+            let ways = bucket.matching(tag_of(*hash));
             if ways != 0 {
                 *slot_ref = bucket.slot_ref(ways.trailing_zeros() as usize);
                 self.slots.prefetch(slot_ref.wrapping_sub(1));
@@ -180,7 +180,7 @@ impl<K: Key, V: Value> HashReader<K, V> {
 
     #[inline(always)]
     pub(super) fn hash(&self, key: &K) -> u64 {
-        key::hash(self.seed, key)
+        hash_of(self.seed, key)
     }
 
     #[inline(always)]
@@ -203,7 +203,7 @@ impl<K: Key, V: Value> HashReader<K, V> {
     fn find<'t>(&'t self, guard: &'t Guard, hash: u64, key: &K) -> Option<HashEntry<'t, V>> {
         let mut bucket = self.bucket(hash)?;
         for _ in 0..=CHAIN {
-            for way in bits(bucket.matching(key::tag(hash))) {
+            for way in bits(bucket.matching(tag_of(hash))) {
                 if let Some(found) = self.check(guard, bucket.slot_ref(way), key) {
                     return Some(found);
                 }

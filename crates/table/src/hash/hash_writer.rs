@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::hash_reader::{HashEntry, HashReader};
-use super::{Bucket, CHAIN, bits, key};
-use crate::free_list::FreeList;
-use crate::slots::SlotWriter;
+use super::{Bucket, CHAIN, bits, tag_of};
+use crate::slots::{FreeList, SlotWriter};
 use crate::{EntryId, Guard, Key, Readers, Reset, TableError, Value};
 
 /// Writer of a hash table. A table has one writer at a time; the session ensures this.
@@ -188,13 +187,13 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         self.slots.write(slot, entry, key.as_bytes(), value);
         if let Some((bucket, way)) = at.empty {
             let bucket = self.bucket(bucket);
-            bucket.set_tag(way, key::tag(hash));
+            bucket.set_tag(way, tag_of(hash));
             bucket.set_slot_ref(way, slot + 1);
         } else if let Some(new) = bucket {
             let bucket = self.bucket(self.overflow(new));
             (0..super::WAYS).for_each(|way| bucket.set_slot_ref(way, 0));
             bucket.set_next(0);
-            bucket.set_tag(0, key::tag(hash));
+            bucket.set_tag(0, tag_of(hash));
             bucket.set_slot_ref(0, slot + 1);
             self.bucket(at.last.0).set_next(new + 1);
         }
@@ -254,7 +253,7 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         loop {
             let (number, count) = search.last;
             let bucket = self.bucket(number);
-            for way in bits(bucket.matching(key::tag(hash))) {
+            for way in bits(bucket.matching(tag_of(hash))) {
                 let slot_ref = bucket.slot_ref(way);
                 if self.slots.at(slot_ref).is_some_and(|slot| slot.key == key.as_bytes()) {
                     search.found = Some((number, way, slot_ref));

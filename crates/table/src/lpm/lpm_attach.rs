@@ -5,10 +5,10 @@ use super::lpm_writer::{LpmWriter, Routes};
 use super::trie::{Change, Node, Trie};
 use super::word::Word;
 use super::{Address, Prefix};
-use crate::free_list::FreeList;
 use crate::hash::HashWriter;
 use crate::header::Header;
 use crate::huge_pages::HugePages;
+use crate::slots::FreeList;
 use crate::{Readers, SharedMemory, TableError};
 
 use std::sync::Arc;

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::lpm_reader::LpmReader;
 use super::word::Word;
 use super::{Address, Prefix};
-use crate::free_list::FreeList;
 use crate::huge_pages::HugePages;
 use crate::layout::GROUP;
+use crate::slots::FreeList;
 use crate::{Readers, TableError};
 
 /// The root or a group, and the range of address bits that it resolves.

@@ -1,8 +1,7 @@
 //! Packs the entries of complex sessions into blocks, in order.
 
-use super::CompileError;
 use super::rule_entry::{CountedUrr, RuleEntry, meter_cost};
-use super::simple_form::{counted, reports_drops};
+use super::{CompileError, counted, reports_drops};
 use crate::rules::layout::session_rules::{
     AddressPrefix, Block, Builder, CHAIN, Count, Direction, Limit, Meter, NONE, OuterPath,
     PacketFilter, Rule, Rules, flag, forwarding, limit, wanted,

@@ -10,8 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use fastlane::table::{Prefix, TableError};
 
 use super::slot_allocator::IndexAllocator;
-use super::step;
-use crate::rules::Tables;
+use super::{Tables, step};
 use crate::rules::compile::FramedRoute;
 use crate::rules::layout::{FRAMED_ANY, FRAMED_INSTANCES, Framed};
 use crate::session::{InstanceId, SessionIndex};

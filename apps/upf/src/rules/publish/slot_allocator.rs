@@ -1,12 +1,13 @@
 //! Allocator of indices that are reused only after every lane has passed a turn (blocks, networks,
-//! counter slots), and the assignment of counter slots to URRs and QERs.
+//! counter slots), the assignment of counter slots to URRs and QERs, and what lanes counted in them.
 
 use std::time::{Duration, Instant};
 
-use fastlane::table::{Readers, Snapshot};
+use fastlane::table::{EntryId, Readers, Snapshot};
 
 use super::{PublishError, Published};
-use crate::session::{Progress, Qer, Session, Urr};
+use crate::rules::layout::counter_slots;
+use crate::session::{Progress, Qer, Session, SessionIndex, Urr};
 
 /// Maximum wait for a lane.
 const MAX_WAIT: Duration = Duration::from_secs(1);
@@ -311,5 +312,41 @@ impl Published {
                 self.slots.retire(line);
             }
         }
+    }
+
+    /// Returns the counters of a slot: uplink octets, uplink packets, downlink octets, downlink
+    /// packets.
+    #[must_use]
+    pub fn counters(&self, line: u32) -> [u64; 4] {
+        let words = self.tables.state.read(EntryId(line));
+        [
+            counter_slots::UPLINK_OCTETS,
+            counter_slots::UPLINK_PACKETS,
+            counter_slots::DOWNLINK_OCTETS,
+            counter_slots::DOWNLINK_PACKETS,
+        ]
+        .map(|word| words[word])
+    }
+
+    /// Returns the time when a slot counted last, or, for a session's own slot, when a packet of
+    /// the session passed, in ns of `CLOCK_MONOTONIC`; 0: never.
+    #[must_use]
+    pub fn last(&self, line: u32) -> u64 {
+        self.tables.state.read(EntryId(line))[counter_slots::LAST]
+    }
+
+    /// Returns the events of a slot: bits of [`counter_slots::event`], and the lower 32 bits of the
+    /// version in the upper half.
+    #[must_use]
+    pub fn events(&self, line: u32) -> u64 {
+        let marker = counter_slots::event::MARKER;
+        self.tables.state.read(EntryId(line))[counter_slots::EVENTS] & !marker
+    }
+
+    /// Returns the identification of the end marker sent last: bits
+    /// [`counter_slots::event::MARKER`].
+    #[must_use]
+    pub fn marker(&self, id: SessionIndex) -> u64 {
+        self.tables.state.read(EntryId(id.0))[counter_slots::EVENTS] & counter_slots::event::MARKER
     }
 }

@@ -1,8 +1,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use fastlane::table::EntryId;
+
 use super::*;
-use crate::rules::layout::TeidLayout;
+use crate::rules::layout::{TeidLayout, counter_slots};
 use crate::rules::{Capacities, Private};
 use crate::session::{PdrId, Prefix, Progress, Qer, Source, Urr};
 use crate::store::typical;

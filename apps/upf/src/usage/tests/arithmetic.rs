@@ -5,9 +5,7 @@ use crate::session::UrrUpdate;
 use crate::session::{Measure, ReportingTriggers, Urr, UsageReport, UsageReportTrigger, Volume};
 use crate::time::Now;
 use crate::time::{SECOND, ntp};
-use crate::usage::{
-    DURATION, Meter, PACKETS, VOLUME, begin, collect_all, next, settle, take, update,
-};
+use crate::usage::{DURATION, Meter, PACKETS, VOLUME, collect_all, next, settle, take, update};
 
 pub(super) const REAL: u64 = 1_780_000_000 * SECOND;
 
@@ -38,7 +36,7 @@ fn due(urr: &mut Urr, meter: &Meter, now: Now) -> Vec<UsageReport> {
 }
 
 fn began(mut urr: Urr, now: Now) -> Urr {
-    begin(&mut urr, &Meter::default(), now);
+    urr.begin([0; 4], 0, now);
     urr
 }
 
@@ -312,7 +310,7 @@ fn case_51_linked_urrs_report_together_also_by_way_of_others() {
     let mut urrs = vec![linked(3, &[2]), linked(2, &[1]), plain, linked(4, &[9])];
     let meters = [counted(1000, 0, at(1)); 4];
     for urr in &mut urrs {
-        begin(urr, &Meter::default(), at(0));
+        urr.begin([0; 4], 0, at(0));
         settle(urr, &counted(1000, 0, at(1)), at(1));
     }
     let reports = collect_all(&mut urrs, &meters, at(1), |_| UsageReportTrigger::NONE);

@@ -9,7 +9,7 @@ use crate::session::UrrUpdate;
 use crate::session::{ReportingTriggers, Urr, UsageReport, UsageReportTrigger};
 use crate::time::Now;
 use crate::time::{SECOND, ntp};
-use crate::usage::{MOST, Meter, begin, next, settle, take, update};
+use crate::usage::{MOST, Meter, next, settle, take, update};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -61,7 +61,7 @@ impl CountedUrr {
         urr.inactivity_s = (inactivity != 0).then_some(u32::from(inactivity));
         // The slot has counted for another URR before.
         let meter = Meter { counts: [1 << 40, 7, 1 << 41, 9], last: 5, ..Meter::default() };
-        begin(&mut urr, &meter, at(0));
+        urr.begin(meter.counts, meter.last, at(0));
         Self { urr, meter, now: at(0), reports: Vec::new(), refused: 0 }
     }
 

@@ -22,7 +22,7 @@ use crate::rules::{Capacities, Events, Private, Tables};
 use crate::session::{Session, SessionIndex, Watch};
 use crate::store::{Store, typical};
 use crate::time::{Now, SECOND};
-use crate::usage::{Meter, Outcome, ReportContext, Usage, begin, collect_for_response};
+use crate::usage::{Meter, Outcome, ReportContext, Usage, collect_for_response};
 
 const SESSIONS: usize = 8;
 /// Address of the control plane.
@@ -164,7 +164,7 @@ impl Testbed {
         published.assign(None, &mut session).unwrap();
         for urr in &mut session.urrs {
             let meter = Meter::read(published, urr, session.version);
-            begin(urr, &meter, now);
+            urr.begin(meter.counts, meter.last, now);
         }
         store.commit(&session, None, now.monotonic).unwrap();
         published.publish(None, &session).unwrap();
