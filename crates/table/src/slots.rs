@@ -1,4 +1,4 @@
-//! Slots: the memory of keys and values, and the lists of free numbers from which writers take them.
+//! Slots: the memory of keys and values, and the lists from which writers take free ones.
 //!
 //! ```text
 //! byte 0  entry id u32

@@ -1,4 +1,4 @@
-//! Addresses: of tunnel endpoints and UEs, which the UPF may choose, and of control plane functions.
+//! Addresses of tunnel endpoints and UEs, which the UPF may choose, and of control plane functions.
 
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};

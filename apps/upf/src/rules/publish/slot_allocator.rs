@@ -1,5 +1,5 @@
 //! Allocator of indices that are reused only after every lane has passed a turn (blocks, networks,
-//! counter slots), the assignment of counter slots to URRs and QERs, and what lanes counted in them.
+//! counter slots), the assignment of counter slots to URRs and QERs, and the counters in them.
 
 use std::time::{Duration, Instant};
 
