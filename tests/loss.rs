@@ -3,6 +3,8 @@
 //!
 //! The environment variable `FASTLANE_SOAK` makes it ten million packets.
 
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use fastlane_tests::{
@@ -15,6 +17,8 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// Share of the maximum rate at which no packet may be lost, in percent.
 const PERCENT: f64 = 30.0;
+/// Number of times that an application is started and stopped.
+const RUNS: usize = 8;
 
 fn packets(usual: u64) -> u64 {
     if std::env::var_os("FASTLANE_SOAK").is_some() { 10_000_000 } else { usual }
@@ -210,11 +214,36 @@ fn capture_files_lose_nothing_at_any_speed() {
 /// Returns the number of IPv4 packets that Linux has received on a host (RFC 4293,
 /// ipSystemStatsInReceives).
 fn seen_by_linux(host: &Host) -> u64 {
+    counter_of_linux(host, "Ip: ", "InReceives")
+}
+
+/// Returns a counter of a protocol on a host (SNMP, RFC 1213).
+fn counter_of_linux(host: &Host, protocol: &str, name: &str) -> u64 {
     let text = host.run(&["cat", "/proc/net/snmp"]);
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Ip: "));
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));
     let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
-    let at = names.split(' ').position(|name| name == "InReceives").unwrap();
+    let at = names.split(' ').position(|other| other == name).unwrap();
     values.split(' ').nth(at).and_then(|value| value.parse().ok()).expect("a counter of proc(5)")
+}
+
+/// Starts and stops an application while a sender is at work, each time once 5000 more packets have
+/// arrived, until `is_over` returns true for the number of runs. Returns the summaries.
+fn start_and_stop(lab: &Lab, configuration: &Value, is_over: impl Fn(usize) -> bool) -> Vec<Ended> {
+    let mut runs = Vec::new();
+    while !is_over(runs.len()) {
+        let macswap = Application::macswap(lab, configuration.clone());
+        let first = macswap.totals().wire("received_packets");
+        eventually("frames arrive", || {
+            is_over(runs.len()) || macswap.totals().wire("received_packets") > first + 5000
+        });
+        runs.push(macswap.stop());
+    }
+    runs
+}
+
+/// Returns the sum of counters over several runs.
+fn sum(runs: &[Ended], names: &[&str]) -> u64 {
+    runs.iter().flat_map(|run| names.iter().map(|name| run.counter(name))).sum()
 }
 
 /// Starts and stops an application several times while frames arrive. Asserts that each frame was
@@ -234,22 +263,13 @@ fn across_starts_and_stops(name: &str, mechanism: Mechanism) {
     });
     let mut configuration = Application::steered(&with_rings(mechanism, 4096));
     configuration["lanes"] = json!({"cpus": [0, 1]});
-    let [mut received, mut lost] = [0; 2];
-    let generator = std::thread::scope(|scope| {
+    let (runs, generator) = std::thread::scope(|scope| {
         let generator = scope.spawn(|| measure(&lab, &lab.right, &driver(), settings).1);
-        while !generator.is_finished() {
-            let macswap = Application::macswap(&lab, configuration.clone());
-            let first = macswap.totals().wire("received_packets");
-            eventually("frames arrive", || {
-                generator.is_finished() || macswap.totals().wire("received_packets") > first + 5000
-            });
-            let ended = macswap.stop();
-            received += ended.counter("received_packets");
-            let drops = ["drop_device_full", "drop_device_invalid", "drop_no_frame"];
-            lost += drops.iter().map(|name| ended.counter(name)).sum::<u64>();
-        }
-        generator.join().unwrap()
+        let runs = start_and_stop(&lab, &configuration, |_| generator.is_finished());
+        (runs, generator.join().unwrap())
     });
+    let received = sum(&runs, &["received_packets"]);
+    let lost = sum(&runs, &["drop_device_full", "drop_device_invalid", "drop_no_frame"]);
     let sent = generator.counter("sent_packets");
     let linux = seen_by_linux(&lab.left) - linux;
     let wire = transmitted(&lab.right).1 - wire;
@@ -271,4 +291,135 @@ fn starts_and_stops_lose_nothing_on_af_xdp_in_generic_mode() {
 #[test]
 fn starts_and_stops_lose_nothing_on_af_xdp_in_native_mode() {
     across_starts_and_stops("loss-ends-af-xdp-native", Mechanism::XdpNative);
+}
+
+/// Starts and stops an application with memif, native or by DPDK, while its peer sends at full
+/// rate. Asserts that each frame was received, or counted by the peer that has put it into a ring,
+/// and the same for the way back.
+fn memif_across_starts_and_stops(name: &str, role: &str, is_native: bool) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(lab) = Lab::new(name, 1) else { return };
+    let socket = lab.file("peer.memif");
+    let peer_role = if role == "server" { "client" } else { "server" };
+    let peer = json!({"memif": {"socket": &socket, "role": peer_role}});
+    let vdev = format!("net_memif0,role={role},socket={},socket-abstract=no", socket.display());
+    let driver = match is_native {
+        true => json!({"memif": {"socket": &socket, "role": role}}),
+        false => json!({"dpdk": {"vdev": vdev}}),
+    };
+    let configuration =
+        json!({"ports": {"wire": {"driver": driver}}, "dpdk": {"huge-pages": "none"}});
+    let settings = json!({"duration-ms": 4000, "flows": {"count": 16}});
+    let (runs, generator) = std::thread::scope(|scope| {
+        let generator = scope.spawn(|| measure(&lab, &lab.right, &peer, settings).1);
+        let runs = start_and_stop(&lab, &configuration, |_| generator.is_finished());
+        (runs, generator.join().unwrap())
+    });
+    let sent = |runs: &[Ended]| sum(runs, &["sent_packets"]);
+    let unread = |runs: &[Ended]| sum(runs, &["drop_transmit_error"]);
+    let received = |runs: &[Ended]| {
+        sum(runs, &["received_packets", "drop_device_invalid", "drop_receive_length"])
+    };
+    let generator = &[generator];
+    let there = [sent(generator), received(&runs), unread(generator)];
+    let back = [sent(&runs), received(generator), unread(&runs)];
+    let message = format!("there {there:?}, back {back:?}, {} runs", runs.len());
+    assert_eq!(there[0], there[1] + there[2], "{message}");
+    assert_eq!(back[0], back[1] + back[2], "{message}");
+    assert!(runs.len() > 2 && there[1] > 0 && there[2] > 0 && back[1] > 0, "{message}");
+}
+
+#[test]
+fn starts_and_stops_lose_nothing_on_memif_as_a_server() {
+    memif_across_starts_and_stops("loss-ends-memif-server", "server", true);
+}
+
+#[test]
+fn starts_and_stops_lose_nothing_on_memif_as_a_client() {
+    memif_across_starts_and_stops("loss-ends-memif-client", "client", true);
+}
+
+#[test]
+fn starts_and_stops_lose_nothing_on_memif_of_dpdk() {
+    memif_across_starts_and_stops("loss-ends-memif-dpdk", "server", false);
+}
+
+/// Sends datagrams on a host as fast as possible until `is_over` is set. Returns the number of
+/// those that Linux has accepted.
+fn flood(host: &Host, to: &str, is_over: &AtomicBool) -> u64 {
+    host.enter(|| {
+        let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        socket.set_broadcast(true).expect("an option of the socket");
+        let mut sent = 0;
+        while !is_over.load(Ordering::Relaxed) {
+            // An interface that does not exist refuses.
+            sent += u64::from(socket.send_to(&[0; 26], to).is_ok());
+        }
+        sent
+    })
+}
+
+/// Starts and stops an application while Linux sends datagrams to `to` on the left host at full
+/// rate. Returns the number of accepted datagrams, and the summaries.
+fn flooded(lab: &Lab, configuration: &Value, to: &str) -> (u64, Vec<Ended>) {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| flood(&lab.left, to, &is_over));
+        let runs = start_and_stop(lab, configuration, |runs| runs == RUNS);
+        is_over.store(true, Ordering::Relaxed);
+        (sender.join().unwrap(), runs)
+    })
+}
+
+#[test]
+fn starts_and_stops_lose_nothing_on_a_udp_socket() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(lab) = Lab::new("loss-ends-udp", 1) else { return };
+    let address = "127.0.0.1:2152";
+    let configuration = json!({"ports": {"wire": {"driver": {"udp": {"address": address}}}}});
+    let (sent, runs) = flooded(&lab, &configuration, address);
+    let received = sum(&runs, &["received_packets", "drop_device_invalid"]);
+    // Of the kernel: no buffer or a filter (InErrors), no socket (NoPorts), or the loopback device.
+    let refused = ["InErrors", "NoPorts"].map(|name| counter_of_linux(&lab.left, "Udp: ", name));
+    let lo = lab.left.statistics("lo")["rx"]["dropped"].as_u64().expect("a counter of ip");
+    let account = format!("{received} received, {refused:?} refused, {lo} dropped by lo");
+    assert_eq!(sent, received + refused[0] + refused[1] + lo, "{sent} sent: {account}");
+    assert!(received > 0 && refused[1] > 0, "{account}");
+}
+
+/// Lets Linux send on a TAP only what the test sends.
+fn without_ipv6(lab: &Lab) {
+    lab.left.run(&["sysctl", "-q", "-w", "net.ipv6.conf.default.disable_ipv6=1"]);
+}
+
+#[test]
+fn starts_and_stops_lose_nothing_on_a_tap() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(lab) = Lab::new("loss-ends-tap", 1) else { return };
+    without_ipv6(&lab);
+    let tap = json!({"tap": {"name": "tap0", "addresses": ["10.99.0.1/24"]}});
+    let configuration = json!({"ports": {"wire": {"driver": tap}}});
+    let (sent, runs) = flooded(&lab, &configuration, "10.99.0.255:2152");
+    let received = sum(&runs, &["received_packets"]);
+    let full = sum(&runs, &["drop_device_full"]);
+    assert_eq!(sent, received + full, "{received} received, {full} did not fit");
+    assert!(received > 0);
+}
+
+#[test]
+fn starts_and_stops_lose_nothing_on_a_tap_of_dpdk() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(lab) = Lab::new("loss-ends-dpdk-tap", 1) else { return };
+    without_ipv6(&lab);
+    // The device outlives DPDK's, which opens its queues, and so do its counters.
+    lab.left.run(&["ip", "tuntap", "add", "tap0", "mode", "tap", "multi_queue"]);
+    lab.left.run(&["ip", "address", "add", "10.99.0.1/24", "dev", "tap0"]);
+    let driver = json!({"dpdk": {"vdev": "net_tap0,iface=tap0"}});
+    let configuration =
+        json!({"ports": {"wire": {"driver": driver}}, "dpdk": {"huge-pages": "none"}});
+    let (sent, runs) = flooded(&lab, &configuration, "10.99.0.255:2152");
+    let received = sum(&runs, &["received_packets", "drop_device_invalid"]);
+    let refused = lab.left.statistics("tap0")["tx"]["dropped"].as_u64().expect("a counter of ip");
+    assert_eq!(sent, received + refused, "{received} received, {refused} refused by the device");
+    assert!(received > 0);
 }

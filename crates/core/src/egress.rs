@@ -451,6 +451,11 @@ impl LanePorts {
         }
     }
 
+    /// Ends the arrivals of all queues.
+    pub(crate) fn end_arrivals(&mut self) {
+        self.queues.iter_mut().for_each(|slot| slot.queue.end_arrivals());
+    }
+
     /// Flushes all queues. Returns true if one needs another flush.
     // Inlined into each turn: most queues have little to do, and a call would cost as much.
     #[inline(always)]

@@ -22,8 +22,9 @@ const CLOCK_TURNS: u64 = 64;
 const KERNEL_TURNS: u64 = 16;
 /// Number of flushes, to get frames back, before the lane drops resumed packets.
 const RESUME_ATTEMPTS: usize = 64;
-/// Maximum number of turns in which a stopped lane receives what has arrived before.
-const LAST_TURNS: usize = 64;
+/// Number of packets that a stopped lane receives at most, because they arrived before: more than
+/// the rings and sockets of its queues hold. Ports whose arrivals never end exist, too.
+const LAST_PACKETS: usize = 1 << 17;
 /// Longest time that a closing lane tries to send what its ports still have, in nanoseconds.
 const DRAIN: u64 = 500_000_000;
 
@@ -220,14 +221,16 @@ impl<A: App> Lane<A> {
         }
     }
 
-    /// Runs turns until one has no work, at most [`LAST_TURNS`], unless the application has ended
-    /// itself. Packets that arrived before steering ended are received by them.
+    /// Ends the arrivals of all queues and runs turns until one has no work, unless the application
+    /// has ended itself. Packets that arrived before are received by them, for a bounded time.
     pub fn run_last_turns(&mut self) {
         if self.turn.has_ended() {
             return;
         }
-        for _ in 0..LAST_TURNS {
-            if self.turn() == 0 {
+        self.egress.ports.end_arrivals();
+        let end = now() + DRAIN;
+        for _ in 0..LAST_PACKETS.div_ceil(self.burst.room().max(1)) {
+            if self.turn() == 0 || now() > end {
                 return;
             }
         }

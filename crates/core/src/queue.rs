@@ -122,6 +122,11 @@ pub trait Queue: Send {
         None
     }
 
+    /// Ends arrivals, because the lane is about to close the queue: afterwards
+    /// [`receive`](Self::receive) returns what has arrived before, and whoever sends more counts it
+    /// as lost. May wait. A queue whose arrivals others end, or that cannot end them, does nothing.
+    fn end_arrivals(&mut self) {}
+
     /// Closes the queue. It receives and sends nothing afterwards, and returns all frames to the
     /// pool.
     fn close(&mut self, pool: &mut Pool) {

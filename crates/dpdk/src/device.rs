@@ -167,7 +167,7 @@ impl Device {
     /// Sets the link of the device up or down; returns false if the device cannot.
     #[must_use]
     pub fn set_link(&self, up: bool) -> bool {
-        self.port.environment.with(|plugin| plugin.set_link(self.port.number, up))
+        self.port.set_link(up)
     }
 
     /// Returns a handle to the link state of the device, valid as long as the device exists. For
@@ -218,6 +218,15 @@ impl Link {
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.0.link_up()
+    }
+
+    /// Sets the link of a virtual device down, if it can: what arrives later is refused or counted
+    /// at the other end, and the rings still hold what arrived before. The link of a card stays up,
+    /// because frames in its transmit rings would not leave.
+    pub fn end_arrivals(&self) {
+        if is_virtual(&self.0.name) {
+            self.0.set_link(false);
+        }
     }
 }
 

@@ -56,6 +56,11 @@ impl EthPort {
         self.environment.with(|plugin| plugin.link_up(self.number))
     }
 
+    /// Sets the link of the device up or down; returns false if the device cannot.
+    pub(crate) fn set_link(&self, up: bool) -> bool {
+        self.environment.with(|plugin| plugin.set_link(self.number, up))
+    }
+
     /// Returns the losses of the device since it was opened. May take a message to the device and a
     /// millisecond asleep, as on virtual functions of iavf and idpf. Does not lock.
     /// Returns `None` if the device does not answer.

@@ -28,6 +28,21 @@ pub(crate) fn interface_name(name: &str) -> Option<[libc::c_char; libc::IFNAMSIZ
     fits.then_some(octets)
 }
 
+/// Attaches a filter to a socket that rejects every packet until another filter replaces it.
+pub(crate) fn refuse_all(socket: BorrowedFd<'_>) -> io::Result<()> {
+    // The instruction "return 0": `BPF_RET | BPF_K`.
+    let mut filter = libc::sock_filter { code: 6, jt: 0, jf: 0, k: 0 };
+    let program = libc::sock_fprog { len: 1, filter: &raw mut filter };
+    let length = size_of::<libc::sock_fprog>() as libc::socklen_t;
+    // SAFETY: `program` is a whole `struct sock_fprog` that points to its one instruction; both
+    // outlive the call.
+    let result = unsafe {
+        let (file, program) = (socket.as_raw_fd(), (&raw const program).cast());
+        libc::setsockopt(file, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program, length)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Layout of `struct ethtool_drvinfo`.
 #[repr(C)]
 struct DriverInfo {

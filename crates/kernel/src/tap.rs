@@ -74,6 +74,33 @@ pub struct Tap {
     pub queues: Vec<TapQueue>,
 }
 
+impl Tap {
+    /// Returns the switch of the device, for use in another thread.
+    #[must_use]
+    pub fn switch(&self) -> TapSwitch {
+        TapSwitch { name: self.name.clone(), index: self.index }
+    }
+}
+
+/// Switch of a TAP device, by which its arrivals end before its queues are closed.
+#[derive(Clone, Debug)]
+pub struct TapSwitch {
+    name: String,
+    index: u32,
+}
+
+impl TapSwitch {
+    /// Sets the interface down. Linux then refuses or counts what is sent on it; what was sent
+    /// before is still received. Closing a device frees what it holds, and counts nothing.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`]; the interface stays up.
+    pub fn set_down(&self) -> Result<(), Error> {
+        link::set_flags(self.index, 0, libc::IFF_UP)
+            .map_err(|error| refused(format!("setting the TAP device {} down", self.name), error))
+    }
+}
+
 /// Creates a TAP device in the network namespace of the calling thread.
 ///
 /// # Errors

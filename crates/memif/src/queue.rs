@@ -7,6 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, TxMemory};
 
 use crate::connection::{QueueMailbox, QueueRings};
+use crate::receiver::Receiver;
 use crate::ring::Violation;
 
 /// One queue of a memif port: a ring in each direction while a peer that has them is connected.
@@ -28,6 +29,8 @@ pub struct MemifQueue {
     sent: bool,
     /// True if the lane was about to wait, so that the peer rings the doorbell.
     armed: bool,
+    /// True if no frame and no connection may arrive any more, because the queue is about to close.
+    ending: bool,
     closed: bool,
 }
 
@@ -47,6 +50,7 @@ impl MemifQueue {
             statistics: Statistics::default(),
             sent: false,
             armed: false,
+            ending: false,
             closed: false,
         }
     }
@@ -54,7 +58,7 @@ impl MemifQueue {
     /// Takes the rings of a new connection; returns true if there are any.
     #[cold]
     fn connect(&mut self) -> bool {
-        if !self.closed {
+        if !self.closed && !self.ending {
             self.rings = self.mailbox.arrivals.take();
         }
         self.rings.is_some()
@@ -192,6 +196,14 @@ impl Queue for MemifQueue {
 
     fn statistics(&self) -> Statistics {
         self.statistics
+    }
+
+    fn end_arrivals(&mut self) {
+        self.ending = true;
+        let receiver = self.rings.as_mut().and_then(|rings| rings.receiver.as_mut());
+        if let Some(Err(violation)) = receiver.map(Receiver::freeze) {
+            self.report_violation(violation);
+        }
     }
 
     fn close(&mut self, _: &mut Pool) {

@@ -62,6 +62,30 @@ fn what_a_peer_leaves_unread_is_counted_by_a_queue_that_is_closed_next() {
 }
 
 #[test]
+fn what_comes_after_the_end_of_arrivals_is_left_and_counted_by_the_sender() {
+    let directory = directory();
+    let mut client = End::open(settings(&directory, Role::Client));
+    let mut server = End::open(settings(&directory, Role::Server));
+    client.connect();
+    server.connect();
+    (0..5).for_each(|_| assert!(client.send(&[1; 60])));
+    server.queues[0].end_arrivals();
+    (0..7).for_each(|_| assert!(client.send(&[2; 60])));
+    for _ in 0..5 {
+        assert_eq!(server.receive(Duration::ZERO).as_deref(), Some(&[1; 60][..]));
+    }
+    assert_eq!(server.receive(Duration::ZERO), None);
+    assert!(server.send(&[3; 60]), "it still sends what it has received");
+    server.close();
+    drop(server);
+    support::until("the end of the connection", || !client.link.state().connected);
+    assert_eq!(client.receive(Duration::ZERO).as_deref(), Some(&[3; 60][..]));
+    client.look();
+    assert_eq!(client.queues[0].statistics().transmit_error, 7);
+    client.close();
+}
+
+#[test]
 fn a_socket_that_nobody_listens_at_is_taken_over() {
     let directory = directory();
     let path = directory.path().join("memif.sock");

@@ -273,6 +273,15 @@ fn a_stopped_lane_returns_everything() {
     assert_eq!(bench.counters.lane(0).load(LaneCounter::PoolFree), 256);
 }
 
+#[test]
+fn a_stopped_lane_receives_what_has_arrived_before() {
+    let (mut lane, bench) = lane(|_: &mut Packet| Verdict::Reflect, &[60; 20_000], 1000);
+    lane.run_turns(&AtomicBool::new(true));
+    lane.run_last_turns();
+    assert_eq!(lane.close(), 0);
+    assert_eq!(bench.count(0, PortCounter::ReceivedPackets), 20_000);
+}
+
 /// A queue whose device takes long to tell its losses.
 struct SlowDevice {
     losses: LossReader,

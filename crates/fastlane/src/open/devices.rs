@@ -3,6 +3,7 @@
 use fastlane_af_xdp as af_xdp;
 use fastlane_core::{Filter, LossReader, Statistics};
 use fastlane_kernel::af_packet;
+use fastlane_kernel::tap::TapSwitch;
 use fastlane_steer::{Counts, Rules};
 use fastlane_table::counters::{Counters, PortCounter};
 
@@ -15,6 +16,7 @@ use super::link_state::Link;
 pub(crate) struct Devices {
     pub(super) af_xdp: Vec<(usize, af_xdp::Device)>,
     pub(super) af_packet: Vec<(usize, af_packet::Device)>,
+    pub(super) taps: Vec<TapSwitch>,
     pub(super) links: Vec<Link>,
     lane_rules: Vec<(usize, LaneRules)>,
     /// Losses below the queues of each port.
@@ -81,8 +83,9 @@ impl Devices {
         Ok(())
     }
 
-    /// Leaves all frames to Linux from now on, before the lanes stop. Frames in the rings of the
-    /// queues remain. AF_XDP devices that are kept for a successor go on claiming.
+    /// Leaves all frames to Linux from now on, before the lanes stop, and ends what arrives from
+    /// Linux by a TAP or a virtual device. Frames in the rings of the queues remain. AF_XDP and TAP
+    /// devices that are kept for a successor go on.
     pub(crate) fn release(&mut self, is_kept: bool) {
         self.released = true;
         let xdp = self.af_xdp.iter_mut().filter(|_| !is_kept);
@@ -92,6 +95,10 @@ impl Devices {
         for error in xdp.chain(packet).filter_map(Result::err) {
             tracing::warn!("steering stays until the ports are closed: {error}");
         }
+        for error in self.taps.iter().filter(|_| !is_kept).filter_map(|tap| tap.set_down().err()) {
+            tracing::warn!("frames that Linux sends until the ports are closed are lost: {error}");
+        }
+        self.links.iter().for_each(Link::end_arrivals);
     }
 
     /// Publishes the counters of steering and the losses below the queues, and updates the carriers

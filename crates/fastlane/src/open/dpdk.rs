@@ -52,6 +52,10 @@ impl LinkState for Link {
     fn state(&self) -> (bool, String) {
         (self.is_up(), String::new())
     }
+
+    fn end_arrivals(&self) {
+        Link::end_arrivals(self);
+    }
 }
 
 fn settings(raw: &raw::Dpdk) -> DeviceSettings {

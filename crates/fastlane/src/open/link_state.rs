@@ -16,12 +16,20 @@ pub(super) struct Link {
 pub(super) trait LinkState: Send {
     /// Returns whether the link is up, and a detail to log behind `up` or `down`.
     fn state(&self) -> (bool, String);
+
+    /// Ends the arrivals of the device before its queues are closed, if it can.
+    fn end_arrivals(&self) {}
 }
 
 impl Link {
     /// Creates the link of the named port. The carrier of `peer` follows it.
     pub(super) fn new(port: &str, device: Box<dyn LinkState>, peer: Option<Carrier>) -> Self {
         Self { port: port.to_owned(), device, peer, last: None }
+    }
+
+    /// Ends the arrivals of the device before its queues are closed, if it can.
+    pub(super) fn end_arrivals(&self) {
+        self.device.end_arrivals();
     }
 
     /// Reads the state; on a change, logs it and sets the carrier of the kernel peer.

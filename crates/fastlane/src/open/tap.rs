@@ -41,6 +41,7 @@ pub(super) fn create_or_adopt(
         None => create(port, tap, hardware, queues)?,
     };
     context.handover.add_tap(number, &tap.queues);
+    context.devices.taps.push(tap.switch());
     Ok(tap)
 }
 

@@ -9,7 +9,7 @@ use fastlane_core::Packet;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::virtio;
+use crate::{ffi, virtio};
 
 /// `SOL_PACKET`, and options that some headers lack: `linux/if_packet.h`.
 const LEVEL: libc::c_int = 263;
@@ -70,17 +70,7 @@ impl Socket {
 
     /// Attaches a filter that rejects every frame until another filter replaces it.
     pub(super) fn refuse_all(&self) -> io::Result<()> {
-        // The instruction "return 0": `BPF_RET | BPF_K`.
-        let mut filter = libc::sock_filter { code: 6, jt: 0, jf: 0, k: 0 };
-        let program = libc::sock_fprog { len: 1, filter: &raw mut filter };
-        let length = size_of::<libc::sock_fprog>() as libc::socklen_t;
-        // SAFETY: `program` is a whole `struct sock_fprog` that points to its one instruction; both
-        // outlive the call.
-        let result = unsafe {
-            let (file, program) = (self.file.as_raw_fd(), (&raw const program).cast());
-            libc::setsockopt(file, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program, length)
-        };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        ffi::refuse_all(self.file.as_fd())
     }
 
     /// Binds the socket to an interface: it receives from there and sends to there.

@@ -6,8 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, TxMemory};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recvfrom, sendto, sockopt};
+use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::frame;
+use crate::ffi;
 use crate::single_packet_io::{self, Full, Received};
 
 /// Queue of one UDP socket. Each datagram costs one system call and one copy.
@@ -130,6 +132,17 @@ impl Queue for UdpQueue {
 
     fn statistics(&self) -> Statistics {
         self.statistics
+    }
+
+    fn end_arrivals(&mut self) {
+        let Some(socket) = &self.socket else { return };
+        // What would be in the buffer when the socket is closed, nobody counts. The kernel counts
+        // what a filter rejects (UdpInErrors).
+        if ffi::refuse_all(socket.as_fd()).is_ok() {
+            // Waits until datagrams that have passed before are in the buffer: it is a grace period
+            // of RCU, under which the kernel delivers them.
+            let _ = membarrier(MembarrierCommand::Global);
+        }
     }
 
     fn close(&mut self, _: &mut Pool) {

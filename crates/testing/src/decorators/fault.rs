@@ -226,6 +226,10 @@ impl Queue for Fault {
         self.queue.loss_reader()
     }
 
+    fn end_arrivals(&mut self) {
+        self.queue.end_arrivals();
+    }
+
     fn close(&mut self, pool: &mut Pool) {
         self.received.close(pool);
         self.sent.close(pool);

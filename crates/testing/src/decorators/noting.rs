@@ -103,6 +103,10 @@ impl<N: Note> Queue for Noting<N> {
         self.queue.loss_reader()
     }
 
+    fn end_arrivals(&mut self) {
+        self.queue.end_arrivals();
+    }
+
     fn close(&mut self, pool: &mut Pool) {
         self.queue.close(pool);
     }
