@@ -78,7 +78,7 @@ const UNSAFE: [&str; 33] = [
     "crates/memif/src/ring.rs",
     "crates/steer/src/link.rs",
     "crates/table/src/guard.rs",
-    "crates/table/src/hash/bucket.rs",
+    "crates/table/src/hash/hash_reader.rs",
     "crates/table/src/memory.rs",
     "crates/table/src/shared_slice.rs",
     "crates/table/src/shared_words.rs",

@@ -24,7 +24,6 @@
 //! is linked, and unlinked once it is empty. Slots, buckets and entry ids are reused after a grace
 //! period.
 
-mod bucket;
 mod copy;
 mod hash_attach;
 mod hash_reader;
@@ -34,4 +33,4 @@ mod resize;
 pub use hash_reader::{HashEntry, HashReader};
 pub use hash_writer::HashWriter;
 
-use bucket::{Bucket, CHAIN, WAYS, bits, hash_of, tag_of};
+use hash_reader::{Bucket, CHAIN, WAYS, bits, tag_of};
