@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::time::Duration;
 
-use fastlane_tests::{Application, Echo, Lab, Mechanism, binary, eventually};
+use fastlane_tests::{Application, Echo, Lab, Mechanism, binary, build_as_release, eventually};
 use serde_json::json;
 
 /// Number of SIGABRT.
@@ -167,17 +168,16 @@ fn an_interface_vanishes_without_crash_or_spin() {
     }
 }
 
-/// A release aborts and a test program unwinds, unless the program itself sees to it.
-#[test]
-fn a_lane_that_panics_ends_the_process_at_once() {
-    let Some(lab) = Lab::new("lifecycle-panic", 1) else { return };
+/// Lets a lane of `program` panic. Asserts that the process ends by SIGABRT with the message, and
+/// that the next one starts over what it has left.
+fn panics(lab: &Lab, program: &Path) {
     let file = lab.file("panic");
     let mut configuration = Application::steered(&Mechanism::XdpNative.on("wire0"));
     configuration["app"] = json!([0, file]);
-    let (path, session) = Application::configure(&lab, configuration);
+    let (path, session) = Application::configure(lab, configuration);
     let start = || {
         let mut command = lab.left.command(&[]);
-        command.arg(binary("panics")).arg(&path);
+        command.arg(program).arg(&path);
         Application::run(command, session.clone())
     };
     let mut echo = Echo::new(&lab.right, "wire0");
@@ -191,9 +191,28 @@ fn a_lane_that_panics_ends_the_process_at_once() {
     assert!(!ended.stderr.contains("frames out"), "no summary: {}", ended.stderr);
     // Its peers see the end, Linux has the interface, and the next one starts over the old socket.
     assert!(!slow.is_alive());
-    eventually("nothing is left of it", || traces(&lab).is_empty());
+    eventually("nothing is left of it", || traces(lab).is_empty());
     std::fs::remove_file(&file).unwrap();
     let application = start();
     echo.once();
     application.stop();
+}
+
+/// A test program unwinds, unless the program itself sees to it.
+#[test]
+fn a_lane_that_panics_ends_the_process_at_once() {
+    let Some(lab) = Lab::new("lifecycle-panic", 1) else { return };
+    panics(&lab, &binary("panics"));
+}
+
+#[test]
+fn a_lane_that_panics_ends_a_release_at_once() {
+    let Some(lab) = Lab::new("lifecycle-abort", 1) else { return };
+    let manifest = include_str!("../Cargo.toml");
+    let (_, release) = manifest.split_once("[profile.release]").expect("the profile");
+    let release = release.split("\n[").next().expect("its settings");
+    assert!(release.contains("\npanic = \"abort\"\n"), "the program is not built as a release");
+    let program = lab.file("panics");
+    build_as_release(&program);
+    panics(&lab, &program);
 }

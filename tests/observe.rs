@@ -105,3 +105,18 @@ fn a_session_outlives_an_error_of_poll() {
     assert!(writer.tables().unwrap().is_empty());
     macswap.stop();
 }
+
+#[test]
+fn a_session_that_can_never_wait_again_ends_with_its_application() {
+    let Some(lab) = Lab::new("observe-poll-end", 1) else { return };
+    let port = json!({"driver": {"memory": {"fill": {"frames": 8, "length": 60}}}});
+    let macswap = Application::macswap(&lab, json!({"ports": {"wire": port}}));
+    let process = Pid::from_raw(macswap.process.id() as i32);
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit { current: Some(0), maximum };
+    prlimit(process, Resource::Nofile, limit).expect("the same user");
+    let _client = std::os::unix::net::UnixStream::connect(macswap.session()).unwrap();
+    macswap.process.wait_for("the session cannot wait for its clients");
+    // Its last wait fails, too: it must not try for ever.
+    macswap.stop();
+}

@@ -31,5 +31,5 @@ pub use lab::{LEFT, LEFT_MAC, Lab, RIGHT, RIGHT_MAC};
 pub use mechanism::{Mechanism, eventually};
 pub use pcap::capture;
 pub use process::{Ended, PATIENCE, Process};
-pub use programs::binary;
+pub use programs::{binary, build_as_release};
 pub use totals::Totals;

@@ -1,5 +1,6 @@
 //! Paths of the programs under test.
 
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -32,4 +33,29 @@ pub fn binary(name: &str) -> PathBuf {
         assert!(cargo.status().is_ok_and(|status| status.success()), "{name} cannot be built");
     }
     program
+}
+
+/// Builds the program `panics` into `to` as a release does: optimised, and with panics that abort.
+/// The libraries are those of this test's profile, because a whole release takes minutes.
+///
+/// # Panics
+/// When the build fails.
+pub fn build_as_release(to: &Path) {
+    let folder = binary("panics");
+    let folder = folder.parent().expect("the folder of the programs");
+    // Of several builds of the library, the last: its dependencies are there.
+    let deps = std::fs::read_dir(folder.join("deps")).expect("the libraries of the programs");
+    let built = |file: &DirEntry| file.metadata().and_then(|it| it.modified()).ok();
+    let is_library = |file: &DirEntry| {
+        let name = file.file_name().into_string().unwrap_or_default();
+        name.starts_with("libfastlane-") && name.ends_with(".rlib")
+    };
+    let library = deps.flatten().filter(is_library).max_by_key(built).expect("the facade");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin/panics.rs");
+    let mut rustc = Command::new("rustc");
+    rustc.arg(source).arg("-o").arg(to).args(["--edition", "2024", "-L"]);
+    rustc.arg(format!("dependency={}", folder.join("deps").display()));
+    rustc.arg("--extern").arg(format!("fastlane={}", library.path().display()));
+    rustc.args(["-C", "panic=abort", "-C", "opt-level=3", "-C", "codegen-units=1"]);
+    assert!(rustc.status().is_ok_and(|status| status.success()), "{rustc:?}");
 }

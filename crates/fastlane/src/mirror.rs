@@ -160,7 +160,9 @@ impl MirrorService {
         let links = linux_interfaces.iter().enumerate();
         let ports: Vec<_> =
             links.filter_map(|(port, link)| Some(((*link)?, PortId(port as u16)))).collect();
-        // Before lanes run, whose grace period would have to pass.
+        // Before the lanes are known: a write that needs memory of an earlier one would wait a
+        // second for lanes that do not run yet. It fails at once instead, and the follower writes
+        // it again when they have passed a turn.
         follower.set_ports(&ports);
         readers.set_lanes(counters);
         MirrorThread::start(follower, netconf, ingress, linux_interfaces)

@@ -351,6 +351,26 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_of_the_main_thread_ends_the_lanes() {
+        let directory = tempfile::tempdir().unwrap();
+        let plan = plan(&directory.path().join("main.sock"));
+        let (done, result) = mpsc::channel();
+        thread::spawn(move || {
+            let opened = open(&plan, None, || ()).unwrap();
+            let lanes = opened.lanes.into_iter().map(|parts| {
+                let lane = LaneSetup { parts, exchange: None, captures: Arc::default() };
+                (Some(|_: &mut Packet| Verdict::Reflect), lane)
+            });
+            let stop = AtomicBool::new(false);
+            let run = || run_lanes(&plan, lanes, &stop, || panic!("on purpose"), || ()).map(drop);
+            let _ = done.send(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)));
+        });
+        let result = result.recv_timeout(Duration::from_secs(60));
+        let panic = result.expect("the lanes end").expect_err("the panic arrives");
+        assert_eq!(panic.downcast_ref(), Some(&"on purpose"));
+    }
+
+    #[test]
     fn a_second_process_of_the_same_name_changes_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let (path, file) = (directory.path().join("x.sock"), directory.path().join("x.pcapng"));

@@ -42,6 +42,12 @@ impl ServiceManager {
         }
     }
 
+    /// Creates the connection of a test.
+    #[cfg(test)]
+    pub(crate) fn of(socket: UnixDatagram, limit: Option<usize>) -> Self {
+        Self { socket, limit }
+    }
+
     /// Sends a state such as `READY=1`. A failure is logged and otherwise ignored.
     pub(crate) fn notify(&self, state: &str) {
         if let Err(error) = self.send(state, None) {

@@ -162,8 +162,13 @@ fn read(memory: OwnedFd) -> Result<Manifest, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixDatagram;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
     use serde_json::Value;
 
+    use super::super::Takeover;
     use super::*;
 
     fn manifest(descriptors: usize) -> Manifest {
@@ -216,5 +221,40 @@ mod tests {
         assert!(rustix::io::pwrite(&memory, b"x", 0).is_err());
         assert!(rustix::fs::ftruncate(&memory, 0).is_err());
         assert!(read(file()).unwrap_err().contains("cannot be read"));
+    }
+
+    /// Returns true if a handover is held after it was offered to a service manager whose store has
+    /// this capacity, if it is known.
+    fn is_held(capacity: Option<usize>) -> bool {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        // It reads all messages, and drops their descriptors, up to the barrier.
+        let manager = std::thread::spawn(move || {
+            let mut text = [0; 256];
+            while let Ok(length @ 1..) = theirs.recv(&mut text) {
+                if text[..length].starts_with(b"STOPPING=1") {
+                    return;
+                }
+            }
+        });
+        let handover = Handover {
+            manifest: manifest(1),
+            descriptors: vec![Arc::new(file())],
+            is_inherited: false,
+            is_held: AtomicBool::new(false),
+        };
+        let mut takeover = Takeover::default();
+        takeover.service_manager = Some(ServiceManager::of(ours, capacity));
+        let service_manager = takeover.finish(&handover).expect("the connection");
+        service_manager.notify("STOPPING=1");
+        manager.join().unwrap();
+        handover.is_held()
+    }
+
+    #[test]
+    fn a_handover_is_held_only_if_the_service_manager_has_room_for_it() {
+        assert!(is_held(None) && is_held(Some(2)));
+        // Who believes that it is held goes on claiming frames that no successor will get.
+        assert!(!is_held(Some(0)), "there is no store");
+        assert!(!is_held(Some(1)), "it has room for a part");
     }
 }

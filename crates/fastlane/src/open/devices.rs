@@ -125,3 +125,19 @@ fn publish(counters: &Counters, port: usize, counts: &Counts) {
     port.store(PortCounter::SteerUncovered, counts.uncovered);
     port.store(PortCounter::SteerTooLong, counts.too_long);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_not_replaced_once_all_frames_are_linuxs() {
+        let mut devices = Devices::default();
+        devices.add_lane_rules(0, &Rules::default());
+        devices.replace_rules(0, &Rules::default()).expect("the application runs");
+        devices.release(false);
+        // Steering that is replaced now would claim frames for lanes that close.
+        let error = devices.replace_rules(0, &Rules::default()).unwrap_err();
+        assert!(error.contains("the application is ending"), "{error}");
+    }
+}

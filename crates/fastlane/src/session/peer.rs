@@ -14,7 +14,7 @@ use super::protocol::{self, DESCRIPTORS, HEADER, HELLO, Header, Kind, REQUEST_LI
 use super::transfer;
 
 /// Maximum number of clients; further ones are refused.
-const MAX_PEERS: usize = 32;
+pub(super) const MAX_PEERS: usize = 32;
 /// Time that a client has to send its hello or a whole request and to read the reply.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
 

@@ -11,10 +11,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::SessionError;
 use super::listener::Listener;
-use super::peer::{ClientIdentity, Peer, Reply, Service, TIMEOUT, Work};
+use super::peer::{ClientIdentity, MAX_PEERS, Peer, Reply, Service, TIMEOUT, Work};
 
 /// Pause after an error of poll(2), such as ENOMEM.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of threads that work: as many as there may be clients. The work of a client that
+/// has left goes on, so clients that come and leave would start any number of threads.
+const MAX_WORKERS: usize = MAX_PEERS;
 
 /// Session of this application. Dropping it ends all connections and removes the socket.
 #[derive(Debug)]
@@ -90,6 +93,13 @@ impl Workers {
     /// Starts the work of a client's request.
     fn start(&mut self, client: Arc<ClientIdentity>, work: Work) {
         self.threads.retain(|thread| !thread.is_finished());
+        if self.threads.len() >= MAX_WORKERS {
+            let reason = format!(
+                "the application still works on {MAX_WORKERS} requests, most of clients that have \
+                 left; ask again when its lanes run"
+            );
+            return self.refuse(client, reason);
+        }
         let (sender, bell, theirs) =
             (self.sender.clone(), Arc::clone(&self.bell), Arc::clone(&client));
         let thread = std::thread::Builder::new().name("session-work".to_owned());
@@ -101,11 +111,15 @@ impl Workers {
         match thread {
             Ok(thread) => self.threads.push(thread),
             Err(error) => {
-                let reason = format!("the application cannot start a thread: {error}");
-                let _ = self.sender.send((client, Err(reason)));
-                self.bell.ring();
+                self.refuse(client, format!("the application cannot start a thread: {error}"));
             }
         }
+    }
+
+    /// Answers a client's request with the reason why it is not worked on.
+    fn refuse(&self, client: Arc<ClientIdentity>, reason: String) {
+        let _ = self.sender.send((client, Err(reason)));
+        self.bell.ring();
     }
 
     /// Passes the results to their clients. Those of clients that have gone are dropped.

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,17 @@ use super::super::*;
 use super::application;
 
 /// Service whose replies to requests for shards wait for a permission.
-struct Waiting(Arc<Mutex<mpsc::Receiver<()>>>);
+struct Waiting {
+    permission: Arc<Mutex<mpsc::Receiver<()>>>,
+    /// Number of requests that wait or have waited.
+    begun: Arc<AtomicUsize>,
+}
+
+impl Waiting {
+    fn new(permission: mpsc::Receiver<()>) -> Self {
+        Self { permission: Arc::new(Mutex::new(permission)), begun: Arc::default() }
+    }
+}
 
 impl Service for Waiting {
     fn greeting(&mut self) -> Reply {
@@ -36,8 +47,9 @@ impl Service for Waiting {
         if kind != Kind::Shards {
             return Ok(Response::Reply(reply));
         }
-        let permission = Arc::clone(&self.0);
+        let (permission, begun) = (Arc::clone(&self.permission), Arc::clone(&self.begun));
         Ok(Response::Work(Box::new(move || {
+            begun.fetch_add(1, Ordering::Relaxed);
             permission.lock().unwrap().recv().map_err(|error| error.to_string())?;
             Ok(reply)
         })))
@@ -55,8 +67,7 @@ fn a_request_that_waits_for_lanes_keeps_no_other_client_waiting() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.sock");
     let (permit, permission) = mpsc::channel();
-    let permission = Arc::new(Mutex::new(permission));
-    let session = serve_at(&path, Waiting(permission)).unwrap();
+    let session = serve_at(&path, Waiting::new(permission)).unwrap();
     let client = || connect_to_holder(&path, Duration::from_secs(5)).expect("it is let in");
     let (waits, leaves) = (client(), client());
     for stream in [&waits, &leaves] {
@@ -73,6 +84,36 @@ fn a_request_that_waits_for_lanes_keeps_no_other_client_waiting() {
     assert_eq!((reply.header.kind, &*reply.body), (Kind::Shards, &b"\"slow\""[..]));
     let (body, _) = converse(&waits, Kind::Tables, &"again").unwrap();
     assert_eq!(body, b"\"again\"");
+    drop((permit, session));
+}
+
+#[test]
+fn clients_that_ask_and_leave_occupy_a_bounded_number_of_threads() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.sock");
+    let (permit, permission) = mpsc::channel();
+    let service = Waiting::new(permission);
+    let begun = Arc::clone(&service.begun);
+    let session = serve_at(&path, service).unwrap();
+    let client = || connect_to_holder(&path, Duration::from_secs(5)).expect("it is let in");
+    let request = message(Kind::Shards, b"\"slow\"", 0).unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    for requests in 1..=32 {
+        let mut leaves = client();
+        leaves.write_all(&request).unwrap();
+        while begun.load(Ordering::Relaxed) < requests {
+            assert!(Instant::now() < end, "request {requests} is not worked on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let asks = client();
+    let refusal = converse(&asks, Kind::Shards, &"slow").unwrap_err().to_string();
+    assert!(refusal.contains("still works on 32 requests"), "{refusal}");
+    assert_eq!(begun.load(Ordering::Relaxed), 32);
+    (0..33).for_each(|_| permit.send(()).unwrap());
+    while converse(&asks, Kind::Shards, &"slow").is_err() {
+        assert!(Instant::now() < end, "the threads have ended");
+    }
     drop((permit, session));
 }
 
