@@ -79,6 +79,23 @@ impl Burst {
         Ok(())
     }
 
+    /// Appends a packet of `length` bytes with undefined content, in a free frame of the pool.
+    /// Returns `None` if the burst is full, no frame is free or the packet does not fit one.
+    #[inline]
+    pub fn alloc_packet(
+        &mut self,
+        length: usize,
+        port: PortId,
+        pool: &mut Pool,
+    ) -> Option<&mut Packet> {
+        self.spare().first()?;
+        let packet = pool.alloc_packet(length, port)?;
+        self.spare().first_mut()?.write(packet);
+        // SAFETY: `spare` has this slot, which was written above with a packet of the pool.
+        unsafe { self.assume_received(1, length as u64) };
+        self.packets.last_mut()
+    }
+
     /// Moves packets from the front of `packets` into the burst, as many as fit, as arrivals at
     /// `port`: labelled `Kernel` and not from Linux. Returns their number. It is for drivers that
     /// pass packets on.
@@ -88,7 +105,7 @@ impl Burst {
         let mut bytes = 0;
         for (slot, packet) in self.spare().iter_mut().zip(&mut packets[..count]) {
             bytes += packet.len() as u64;
-            packet.arrive_in(slot, port);
+            packet.move_into(slot, packet.arrival_key(port));
         }
         // SAFETY: `spare` has at least `count` slots, which hold the packets that were moved.
         unsafe { self.assume_received(count, bytes) };

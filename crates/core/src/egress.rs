@@ -300,7 +300,7 @@ impl Egress {
         if self.is_observed {
             return self.send_observed(exit, run, pool);
         }
-        self.transmit(exit, run, pool).taken
+        self.transmit(exit, run, pool, |departure| departure.taken)
     }
 
     #[cold]
@@ -308,31 +308,49 @@ impl Egress {
         let has_port = exit.to < self.ports.len();
         if !has_port || self.exchange.as_ref().is_some_and(|it| it.hands_over(exit.to)) {
             // There is no such port, or the lane that has it observes the packets.
-            return self.transmit(exit, run, pool).taken;
+            return self.transmit(exit, run, pool, |departure| departure.taken);
         }
         self.observe(|observer| observer.sending(PortId(exit.to as u16), run));
-        let departure = self.transmit(exit, run, pool);
+        let departure = self.transmit(exit, run, pool, |departure| departure);
         self.observe(|observer| observer.sent(departure));
         departure.taken
     }
 
+    /// Transmits a run and returns `of` the result.
+    // The result is read on each path by itself: on the common one it then needs no memory.
     #[inline(always)]
-    fn transmit(&mut self, exit: Exit, run: &mut [Packet], pool: &mut Pool) -> Departure {
+    fn transmit<R>(
+        &mut self,
+        exit: Exit,
+        run: &mut [Packet],
+        pool: &mut Pool,
+        of: impl Fn(Departure) -> R,
+    ) -> R {
         let Some(slot) = self.ports.exit(exit.to, exit.queue) else {
-            return self.send_to_lane(exit, PortCounter::DropNoPort, run, pool);
+            return of(self.send_to_lane(exit, PortCounter::DropNoPort, run, pool));
         };
         if slot.must_copy(run, pool) {
-            let fitting = slot.make_transmittable(run, pool);
-            let sent = slot.queue.transmit(&mut run[..fitting], pool);
-            return self.transmit_rest(exit, run, fitting, sent, pool);
+            return of(self.transmit_copies(exit, run, pool));
         }
         let count = run.len();
         let sent = slot.queue.transmit(run, pool);
         if sent.taken == count && sent.packets == count {
             slot.counters.add_sent(count as u64, sent.bytes);
-            return Departure { has_queue: true, fitting: count, taken: count, packets: count };
+            let (fitting, taken, packets) = (count, count, count);
+            return of(Departure { has_queue: true, fitting, taken, packets });
         }
-        self.transmit_rest(exit, run, count, sent, pool)
+        of(self.transmit_rest(exit, run, count, sent, pool))
+    }
+
+    /// Transmits a run after copying it into memory of its exit.
+    #[inline(never)]
+    fn transmit_copies(&mut self, exit: Exit, run: &mut [Packet], pool: &mut Pool) -> Departure {
+        let Some(slot) = self.ports.exit(exit.to, exit.queue) else {
+            return Departure::NO_QUEUE; // unreachable: the caller has found it
+        };
+        let fitting = slot.make_transmittable(run, pool);
+        let sent = slot.queue.transmit(&mut run[..fitting], pool);
+        self.transmit_rest(exit, run, fitting, sent, pool)
     }
 
     /// Tries to transmit what the queue has not taken of the first `fitting` packets, and counts
@@ -477,16 +495,13 @@ pub(crate) fn same_run(one: &Packet, other: &Packet) -> bool {
 /// Returns true if all packets belong to one run. It costs three instructions for each.
 #[inline]
 fn is_one_run(packets: &[Packet]) -> bool {
-    let Some((first, packets)) = packets.split_first() else { return true };
-    if packets.is_empty() {
-        return true;
-    }
+    let [first, _, ..] = packets else { return true };
     let first = first.run_key();
-    let (fours, rest) = packets.as_chunks::<4>();
+    let (eights, rest) = packets.as_chunks::<8>();
     let differs = |packets: &[Packet]| {
         packets.iter().fold(0, |differs, packet| differs | (packet.run_key() ^ first))
     };
-    fours.iter().fold(differs(rest), |differs_before, four| differs_before | differs(four)) == 0
+    eights.iter().fold(differs(rest), |differs_before, eight| differs_before | differs(eight)) == 0
 }
 
 /// Moves dropped packets behind all others, which stay in order. Between packets of one exit each

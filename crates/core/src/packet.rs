@@ -229,7 +229,7 @@ impl Packet {
     fn metadata(&self) -> &Metadata {
         // SAFETY: the caller of `new` guarantees METADATA_LENGTH initialised bytes before the
         // headroom, aligned to two. Every caller of this has checked that the packet has its
-        // frame: taking the frame clears the PARTIAL flag, and nothing sets it again.
+        // frame.
         unsafe { self.data.sub(self.headroom() + METADATA_LENGTH).cast().as_ref() }
     }
 
@@ -295,30 +295,49 @@ impl Packet {
         self.flags |= FROM_KERNEL;
     }
 
-    /// Moves the packet into `slot`, as one that arrives at `port`. An empty packet without a frame
-    /// stays.
-    // The copy takes two loads and two stores, and the fields that change are one word. A move of
-    // the struct would copy each field.
-    #[inline(always)]
-    pub(crate) fn arrive_in(&mut self, slot: &mut MaybeUninit<Self>, port: PortId) {
-        // SAFETY: both are valid for one packet and do not overlap. This packet gives its frame up
-        // below.
-        unsafe { slot.as_mut_ptr().copy_from_nonoverlapping(self, 1) };
-        let kept = self.run_key() & u64::from(!(FROM_KERNEL | CLAIMED | LABELLED)) << 16;
-        // SAFETY: the copy has initialised the slot.
-        let arrived = unsafe { slot.assume_init_mut() };
-        arrived.set_run_key(kept & 0xffff_0000 | u64::from(port.0));
-        let _ = self.take();
+    /// Returns the [`run_key`](Self::run_key) of this packet as one that arrives at `port`: labelled
+    /// `Kernel`, with a partial checksum if it has one, and without the other flags.
+    #[inline]
+    pub(crate) fn arrival_key(&self, port: PortId) -> u64 {
+        u64::from(port.0) | u64::from(self.flags & PARTIAL) << 16
     }
 
-    /// Sets port, flags and verdict from a number as [`run_key`](Self::run_key) returns it.
+    /// Moves the packet into `slot` and gives it a [`run_key`](Self::run_key). An empty packet
+    /// without a frame stays. Returns the length in the lower 32 bits, with anything above.
+    // Whole words: two loads and three stores move the packet, and one store empties this one.
     #[inline(always)]
-    fn set_run_key(&mut self, key: u64) {
-        self.port = PortId(key as u16);
-        self.flags = (key >> 16) as u16;
-        self.verdict = RawVerdict((key >> 32) as u32);
+    pub(crate) fn move_into(&mut self, slot: &mut MaybeUninit<Self>, run_key: u64) -> u64 {
+        let (from, to) = (&raw mut *self, slot.as_mut_ptr());
+        // SAFETY: both are valid for one packet, whose fields lie in four words without gaps, and
+        // do not overlap. Pointer and token are copied as they are. This packet loses its frame,
+        // so the slot's is the only one that has it.
+        unsafe {
+            to.cast::<Address>().copy_from_nonoverlapping(from.cast(), 1);
+            let window = (&raw const (*from).length).cast::<u64>().read();
+            (&raw mut (*to).length).cast::<u64>().write(window);
+            (&raw mut (*to).port).cast::<u64>().write(run_key);
+            (*from).set_taken();
+            window
+        }
     }
 }
+
+impl Packet {
+    /// Marks the frame as taken. The packet is empty then. It keeps its flags.
+    #[inline(always)]
+    fn set_taken(&mut self) {
+        // SAFETY: token, length, headroom and tailroom are two adjacent words, and one store.
+        unsafe { (&raw mut self.token).cast::<[u64; 2]>().write(TAKEN) };
+    }
+}
+
+/// First two words of a packet.
+type Address = [MaybeUninit<u64>; 2];
+
+/// Token, length, headroom and tailroom of a packet whose frame was taken.
+const TAKEN: [u64; 2] = [NO_FRAME, 0];
+
+const _: () = assert!(cfg!(target_endian = "little"), "the words of a packet are little-endian");
 
 /// Access to the frame and the flags of a packet, for drivers and the layers around a lane.
 ///
@@ -370,27 +389,15 @@ pub trait PacketOwnership: Sized {
 impl PacketOwnership for Packet {
     #[inline]
     fn take_frame(&mut self) -> Option<Frame> {
-        let token = std::mem::replace(&mut self.token, NO_FRAME);
-        self.length = 0;
-        self.headroom = 0;
-        self.tailroom = 0;
-        self.flags = 0;
+        let token = self.token;
+        self.set_taken();
         (token != NO_FRAME).then(|| Frame::from_token(token))
     }
 
     #[inline]
     fn take(&mut self) -> Self {
         let taken = Self { ..*self };
-        *self = Self {
-            data: taken.data,
-            token: NO_FRAME,
-            length: 0,
-            headroom: 0,
-            tailroom: 0,
-            port: PortId(0),
-            flags: 0,
-            verdict: RawVerdict(0),
-        };
+        self.set_taken();
         taken
     }
 

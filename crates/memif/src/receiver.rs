@@ -1,14 +1,16 @@
 //! The receiving end of a ring: copies frames out of the shared memory.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use fastlane_core::{Burst, Packet, Pool, PortId, Statistics};
+use fastlane_core::{Burst, Pool, PortId, Statistics};
 
 use crate::layout::Buffers;
+use crate::region::Buffer;
 use crate::ring::{Descriptor, MAX_SEGMENTS, Ring, Violation};
 
-/// Number of slots ahead whose frames are prefetched.
-const AHEAD: u16 = 4;
+/// Number of slots whose descriptors are read, and whose frames are prefetched, at once.
+const AHEAD: usize = 8;
 
 /// Receives frames from one ring into the pool.
 #[derive(Debug)]
@@ -21,17 +23,26 @@ pub(crate) struct Receiver {
     /// Number of filled slots from `next` on, when the peer's index was last read.
     available: u16,
     /// True if the frame that continues in the next slot is already counted as lost.
-    skipping: bool,
+    skipping: Cell<bool>,
     /// True if slots that the peer fills from now on are ignored.
     frozen: bool,
 }
 
+/// Filled slot, as its descriptor says. The descriptor is read once: checks and use refer to the
+/// same values.
+#[derive(Clone, Copy)]
+struct Filled<'r> {
+    /// The buffer, unless it lies outside of the shared memory.
+    buffer: Option<Buffer<'r>>,
+    length: usize,
+    /// True if the frame continues in the next slot.
+    more: bool,
+}
+
 /// Result of receiving one frame.
 enum RxOutcome {
-    /// A packet, and the number of its slots.
-    Packet(Packet, u16),
-    /// The number of slots of a frame that was dropped and counted.
-    Lost(u16),
+    /// The number of slots of a frame that became a packet, or was dropped and counted.
+    Done(u16),
     /// The rest of the frame has not arrived, or the pool has no free frame.
     Wait,
 }
@@ -46,7 +57,7 @@ impl Receiver {
             });
             ring.head().store(ring.size(), Ordering::Release);
         }
-        Self { ring, buffers, next: 0, available: 0, skipping: false, frozen: false }
+        Self { ring, buffers, next: 0, available: 0, skipping: Cell::new(false), frozen: false }
     }
 
     /// Returns the ring.
@@ -98,34 +109,26 @@ impl Receiver {
         if arrived == 0 {
             return Ok(());
         }
-        for slot in 0..AHEAD.min(arrived) {
-            self.prefetch(slot);
-        }
         let (mut done, mut frames, mut waits) = (0, 0, false);
         // Lost frames count too: otherwise a peer that sends only invalid ones could keep the lane
         // in this loop without end.
-        while done < arrived && frames < room {
-            frames += 1;
-            if done + AHEAD < arrived {
-                self.prefetch(done + AHEAD);
-            }
-            let descriptor = self.ring.read_descriptor(self.next.wrapping_add(done));
-            let outcome = if descriptor.more || self.skipping {
-                self.receive_chain(done, arrived, pool, port, statistics)
-            } else {
-                self.receive_one(descriptor, pool, port, statistics)
-            };
-            match outcome {
-                RxOutcome::Packet(packet, slots) => {
-                    done += slots;
-                    if let Err(mut packet) = burst.push(packet) {
-                        pool.release(&mut packet); // unreachable: there was room
-                    }
+        while done < arrived && frames < room && !waits {
+            let wanted = usize::from(arrived - done).min(room - frames);
+            let (filled, count) = self.look_ahead(done, wanted);
+            for filled in &filled[..count] {
+                frames += 1;
+                let is_chain = filled.more || self.skipping.get();
+                let outcome = if is_chain {
+                    self.receive_chain(done, burst, pool, port, statistics)
+                } else {
+                    receive_one(filled, burst, pool, port, statistics)
+                };
+                match outcome {
+                    RxOutcome::Done(slots) => done += slots,
+                    RxOutcome::Wait => waits = true,
                 }
-                RxOutcome::Lost(slots) => done += slots,
-                RxOutcome::Wait => {
-                    waits = true;
-                    break;
+                if is_chain || waits {
+                    break; // the next frame is not in the next slot
                 }
             }
         }
@@ -136,51 +139,43 @@ impl Receiver {
         Ok(())
     }
 
-    #[inline]
-    fn prefetch(&self, distance: u16) {
-        let descriptor = self.ring.read_descriptor(self.next.wrapping_add(distance));
-        self.ring.regions().prefetch(descriptor.span);
-    }
-
-    /// Receives a frame in one buffer. A buffer outside of the shared memory, or an empty one, is
-    /// dropped and counted as `device_invalid`; the ring stays usable.
-    #[inline]
-    fn receive_one(
-        &self,
-        descriptor: Descriptor,
-        pool: &mut Pool,
-        port: PortId,
-        statistics: &mut Statistics,
-    ) -> RxOutcome {
-        let length = descriptor.span.length as usize;
-        let Some(mut packet) = pool.alloc_packet(length, port) else {
-            return no_frame(length, 1, pool, statistics);
-        };
-        if length == 0 || !self.ring.regions().read(descriptor.span, packet.bytes_mut()) {
-            pool.release(&mut packet);
-            statistics.device_invalid += 1;
-            return RxOutcome::Lost(1);
+    /// Reads the descriptors of up to `wanted` slots, `done` slots ahead, and prefetches their
+    /// frames. Returns their number as well.
+    // Not inlined: the loop over the packets needs the registers.
+    #[inline(never)]
+    fn look_ahead(&self, done: u16, wanted: usize) -> ([Filled<'_>; AHEAD], usize) {
+        let count = wanted.min(AHEAD);
+        let mut all = [Filled { buffer: None, length: 0, more: false }; AHEAD];
+        let first = self.next.wrapping_add(done);
+        for (number, filled) in all[..count].iter_mut().enumerate() {
+            let Descriptor { span, more } =
+                self.ring.read_descriptor(first.wrapping_add(number as u16));
+            let buffer = self.ring.regions().buffer(span);
+            if let Some(buffer) = buffer {
+                buffer.prefetch();
+            }
+            *filled = Filled { buffer, length: span.length as usize, more };
         }
-        RxOutcome::Packet(packet, 1)
+        (all, count)
     }
 
-    /// Receives a frame in several buffers; `done` slots of `arrived` precede it.
+    /// Receives a frame in several buffers; `done` of the slots that have arrived precede it.
     ///
     /// The peer decides how long a chain is. A chain longer than [`MAX_SEGMENTS`], or than the
     /// ring, counts once as `device_invalid` and is skipped to its end, however long the peer
     /// continues it.
     #[cold]
     fn receive_chain(
-        &mut self,
+        &self,
         done: u16,
-        arrived: u16,
+        burst: &mut Burst,
         pool: &mut Pool,
         port: PortId,
         statistics: &mut Statistics,
     ) -> RxOutcome {
         let mut chain = [Descriptor::default(); MAX_SEGMENTS];
         let (mut slots, mut length) = (0, 0usize);
-        for entry in &mut chain[..MAX_SEGMENTS.min(usize::from(arrived - done))] {
+        for entry in &mut chain[..MAX_SEGMENTS.min(usize::from(self.available - done))] {
             *entry = self.ring.read_descriptor(self.next.wrapping_add(done + slots));
             length += entry.span.length as usize;
             slots += 1;
@@ -190,17 +185,16 @@ impl Receiver {
         }
         let chain = &chain[..usize::from(slots)];
         let ends = chain.last().is_some_and(|last| !last.more);
-        if std::mem::replace(&mut self.skipping, false) {
-            self.skipping = !ends;
-            return RxOutcome::Lost(slots);
+        if self.skipping.replace(!ends) {
+            return RxOutcome::Done(slots);
         }
         if !ends {
             if chain.len() < MAX_SEGMENTS.min(self.ring.size().into()) && !self.frozen {
+                self.skipping.set(false);
                 return RxOutcome::Wait;
             }
             statistics.device_invalid += 1;
-            self.skipping = true;
-            return RxOutcome::Lost(slots);
+            return RxOutcome::Done(slots);
         }
         let Some(mut packet) = pool.alloc_packet(length, port) else {
             return no_frame(length, slots, pool, statistics);
@@ -216,9 +210,10 @@ impl Receiver {
         if !whole {
             pool.release(&mut packet);
             statistics.device_invalid += 1;
-            return RxOutcome::Lost(slots);
+        } else if let Err(mut packet) = burst.push(packet) {
+            pool.release(&mut packet); // unreachable: there was room
         }
-        RxOutcome::Packet(packet, slots)
+        RxOutcome::Done(slots)
     }
 
     /// Returns the buffers of `slots` slots to the sender.
@@ -239,13 +234,36 @@ impl Receiver {
     }
 }
 
+/// Receives a frame in one buffer. A buffer outside of the shared memory, or an empty one, is
+/// dropped and counted as `device_invalid`; the ring stays usable.
+#[inline]
+fn receive_one(
+    filled: &Filled<'_>,
+    burst: &mut Burst,
+    pool: &mut Pool,
+    port: PortId,
+    statistics: &mut Statistics,
+) -> RxOutcome {
+    let Some(buffer) = filled.buffer.filter(|_| filled.length > 0) else {
+        statistics.device_invalid += 1;
+        return RxOutcome::Done(1);
+    };
+    match burst.alloc_packet(filled.length, port, pool) {
+        Some(packet) => {
+            buffer.read(packet.bytes_mut()); // as long as the packet
+            RxOutcome::Done(1)
+        }
+        None => no_frame(filled.length, 1, pool, statistics),
+    }
+}
+
 /// Decides about a frame of `length` octets for which no packet could be allocated: it is too long,
 /// or the pool has no free frame.
 #[cold]
 fn no_frame(length: usize, slots: u16, pool: &mut Pool, statistics: &mut Statistics) -> RxOutcome {
     if length > pool.room() {
         statistics.receive_length += 1;
-        return RxOutcome::Lost(slots);
+        return RxOutcome::Done(slots);
     }
     // The frame stays in the ring until a pool frame is free.
     statistics.device_no_frames += 1;

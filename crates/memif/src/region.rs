@@ -6,6 +6,8 @@
 #![allow(unsafe_code, reason = "the mapping, and copies out of it and into it")]
 
 use std::io;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
@@ -138,59 +140,91 @@ pub(crate) struct Span {
 #[derive(Debug, Default)]
 pub(crate) struct Regions(pub(crate) Vec<Region>);
 
+/// Buffer of a span that was checked: it lies inside the shared memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffer<'r> {
+    start: NonNull<u8>,
+    span: Span,
+    regions: PhantomData<&'r Regions>,
+}
+
 impl Regions {
+    /// Returns the buffer of a span, or `None` if the span is not inside the shared memory.
+    #[inline]
+    pub(crate) fn buffer(&self, span: Span) -> Option<Buffer<'_>> {
+        let start = self.0.get(usize::from(span.region))?.pointer(span.offset, span.length)?;
+        Some(Buffer { start, span, regions: PhantomData })
+    }
+
     /// Copies `span` out of the shared memory. Returns false, without an effect, if the span is not
     /// inside or not as long as `target`.
-    #[inline]
     pub(crate) fn read(&self, span: Span, target: &mut [u8]) -> bool {
-        let Some(source) = self.pointer(span).filter(|_| target.len() == span.length as usize)
-        else {
+        self.buffer(span).is_some_and(|buffer| buffer.read(target))
+    }
+}
+
+impl Buffer<'_> {
+    /// Returns the span.
+    #[inline]
+    pub(crate) fn span(self) -> Span {
+        self.span
+    }
+
+    /// Returns the length in octets.
+    #[inline]
+    pub(crate) fn len(self) -> usize {
+        self.span.length as usize
+    }
+
+    /// Copies the buffer out of the shared memory. Returns false, without an effect, if it is not
+    /// as long as `target`.
+    #[inline]
+    pub(crate) fn read(self, target: &mut [u8]) -> bool {
+        if target.len() != self.len() {
             return false;
-        };
-        // SAFETY: `pointer` has checked that the span is inside its mapping, which `self` keeps.
-        // The target is our own memory of the same length. The peer may write during the copy; then
-        // the octets are arbitrary, and nothing has been decided by them.
-        unsafe { copy(source.as_ptr(), target.as_mut_ptr(), target.len()) };
-        true
-    }
-
-    /// Copies `source` to the start of `span`. Returns false, without an effect, if the span is not
-    /// inside the shared memory or is shorter than the source.
-    #[inline]
-    pub(crate) fn write(&self, span: Span, source: &[u8]) -> bool {
-        let Some(target) = self.pointer(span).filter(|_| source.len() <= span.length as usize)
-        else {
-            return false;
-        };
-        // SAFETY: `pointer` has checked that the span, which is at least as long as the source, is
-        // inside its mapping, which `self` keeps. The source is our own memory.
-        unsafe { copy(source.as_ptr(), target.as_ptr(), source.len()) };
-        true
-    }
-
-    /// Prefetches a span for reading, if it is inside.
-    #[inline]
-    pub(crate) fn prefetch(&self, span: Span) {
-        self.each_line(span, span.length, prefetch);
-    }
-
-    /// Prefetches the first `length` octets of a span for writing, if it is inside.
-    #[inline]
-    pub(crate) fn prefetch_to_write(&self, span: Span, length: usize) {
-        self.each_line(span, span.length.min(length as u32), prefetch_to_write);
-    }
-
-    #[inline(always)]
-    fn each_line(&self, span: Span, length: u32, prefetch: impl Fn(*const u8)) {
-        if let Some(start) = self.pointer(span) {
-            let lines = (0..length.min(MAX_PREFETCHED) as usize).step_by(64);
-            lines.for_each(|line| prefetch(start.as_ptr().wrapping_add(line)));
         }
+        // SAFETY: `Regions::buffer` has checked that the span is inside its mapping, which the
+        // regions keep. The target is our own memory of the same length. The peer may write during
+        // the copy; then the octets are arbitrary, and nothing has been decided by them.
+        unsafe { copy(self.start.as_ptr(), target.as_mut_ptr(), target.len()) };
+        true
     }
 
+    /// Copies `source` to the start of the buffer. Returns false, without an effect, if the buffer
+    /// is shorter than the source.
     #[inline]
-    fn pointer(&self, span: Span) -> Option<NonNull<u8>> {
-        self.0.get(usize::from(span.region))?.pointer(span.offset, span.length)
+    pub(crate) fn write(self, source: &[u8]) -> bool {
+        if source.len() > self.len() {
+            return false;
+        }
+        // SAFETY: `Regions::buffer` has checked that the span, which is at least as long as the
+        // source, is inside its mapping, which the regions keep. The source is our own memory.
+        unsafe { copy(source.as_ptr(), self.start.as_ptr(), source.len()) };
+        true
+    }
+
+    /// Prefetches the buffer for reading.
+    #[inline]
+    pub(crate) fn prefetch(self) {
+        self.each_line(self.len(), prefetch);
+    }
+
+    /// Prefetches the first `length` octets of the buffer for writing.
+    #[inline]
+    pub(crate) fn prefetch_to_write(self, length: usize) {
+        self.each_line(self.len().min(length), prefetch_to_write);
+    }
+
+    // The first line is prefetched even if the buffer is empty: most frames have but one.
+    #[inline(always)]
+    fn each_line(self, length: usize, prefetch: impl Fn(*const u8)) {
+        let start = self.start.as_ptr().cast_const();
+        prefetch(start);
+        let mut line = 64;
+        while line < length.min(MAX_PREFETCHED) {
+            prefetch(start.wrapping_add(line));
+            line += 64;
+        }
     }
 }
 
@@ -222,7 +256,7 @@ fn prefetch_to_write(address: *const u8) {
 }
 
 /// Maximum number of octets prefetched per frame.
-const MAX_PREFETCHED: u32 = 2048;
+const MAX_PREFETCHED: usize = 2048;
 
 /// Length from which memcpy is faster than copies of fixed blocks, in octets.
 const SHORT: usize = 256;
@@ -251,13 +285,26 @@ unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
             std::ptr::copy_nonoverlapping(source.add(last), target.add(last), BLOCK);
         }
     }
+    /// Copies `length` octets, from one block to two.
+    #[inline(always)]
+    unsafe fn two<const BLOCK: usize>(source: *const u8, target: *mut u8, length: usize) {
+        // SAFETY: the caller guarantees `length` octets, at least a block. The second block ends
+        // with them.
+        unsafe {
+            let last = length - BLOCK;
+            let first = source.cast::<[MaybeUninit<u8>; BLOCK]>().read();
+            let second = source.add(last).cast::<[MaybeUninit<u8>; BLOCK]>().read();
+            target.cast::<[MaybeUninit<u8>; BLOCK]>().write(first);
+            target.add(last).cast::<[MaybeUninit<u8>; BLOCK]>().write(second);
+        }
+    }
     // SAFETY: the caller guarantees `length` octets, and each case has at least a block.
     unsafe {
         match length {
             SHORT.. => std::ptr::copy_nonoverlapping(source, target, length),
             64.. => blocks::<64>(source, target, length),
-            32.. => blocks::<32>(source, target, length),
-            16.. => blocks::<16>(source, target, length),
+            32.. => two::<32>(source, target, length),
+            16.. => two::<16>(source, target, length),
             _ => std::ptr::copy_nonoverlapping(source, target, length),
         }
     }
@@ -271,6 +318,14 @@ mod tests {
         Regions(vec![Region::create("memif-test", length).unwrap()])
     }
 
+    fn write(regions: &Regions, span: Span, source: &[u8]) -> bool {
+        regions.buffer(span).is_some_and(|buffer| {
+            buffer.prefetch_to_write(source.len());
+            buffer.prefetch();
+            buffer.write(source)
+        })
+    }
+
     #[test]
     fn every_length_is_copied_exactly() {
         let regions = regions(8192);
@@ -278,8 +333,8 @@ mod tests {
         for length in 0..source.len() {
             let span = Span { region: 0, offset: 64, length: length as u32 };
             let whole = Span { region: 0, offset: 0, length: 2300 };
-            assert!(regions.write(whole, &[0; 2300]));
-            assert!(regions.write(span, &source[..length]));
+            assert!(write(&regions, whole, &[0; 2300]));
+            assert!(write(&regions, span, &source[..length]));
             let mut around = vec![0; 2300];
             assert!(regions.read(whole, &mut around));
             assert_eq!(around[64..64 + length], source[..length]);
@@ -297,12 +352,11 @@ mod tests {
         for (region, offset) in [(1, 0), (0, 3997), (0, 4096), (0, u32::MAX), (u16::MAX, 0)] {
             let span = Span { region, offset, length: 100 };
             assert!(!regions.read(span, &mut target), "{span:?}");
-            assert!(!regions.write(span, &target), "{span:?}");
-            regions.prefetch(span);
+            assert!(regions.buffer(span).is_none(), "{span:?}");
         }
         assert!(!regions.read(Span { region: 0, offset: 0, length: u32::MAX }, &mut target));
         assert!(!regions.read(Span { region: 0, offset: 0, length: 99 }, &mut target));
-        assert!(!regions.write(Span { region: 0, offset: 0, length: 99 }, &target));
+        assert!(!write(&regions, Span { region: 0, offset: 0, length: 99 }, &target));
         assert!(target.iter().all(|octet| *octet == 7));
         assert!(regions.read(Span { region: 0, offset: 3996, length: 100 }, &mut target));
     }

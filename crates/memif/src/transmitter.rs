@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use fastlane_core::{Packet, Pool, Sent};
 
 use crate::layout::Buffers;
-use crate::region::Span;
+use crate::region::{Buffer, Span};
 use crate::ring::{Descriptor, MAX_SEGMENTS, Ring, Violation};
 
-/// Number of slots ahead whose buffers are prefetched.
-const AHEAD: u16 = 3;
+/// Number of slots whose buffers are looked up, and prefetched, at once.
+const AHEAD: usize = 8;
 
 /// Transmits frames into one ring.
 #[derive(Debug)]
@@ -79,14 +79,19 @@ impl Transmitter {
     ) -> Result<(), Violation> {
         let free = self.free(packets.len())?;
         let (mut done, mut full, mut result) = (0, false, Ok(()));
+        let (mut taken, mut count, mut bytes) = (0, 0, 0);
+        let (mut ahead, mut first, mut end) = ([None; AHEAD], 0, 0);
+        let offered = packets.len();
         for packet in packets {
             let length = packet.len();
-            if done + AHEAD < free {
-                let slot = self.next.wrapping_add(done + AHEAD);
-                self.ring.regions().prefetch_to_write(self.buffer(slot), length);
-            }
             if length > 0 && packet.complete_checksum() {
-                match self.put(done, free, packet.bytes()) {
+                if done >= end && done < free {
+                    let wanted = AHEAD.min(offered - taken).min((free - done).into());
+                    (ahead, first, end) =
+                        (self.look_ahead(done, wanted, length), done, done + wanted as u16);
+                }
+                let buffer = ahead[usize::from(done - first) % AHEAD];
+                match self.put(done, free, buffer, packet.bytes()) {
                     Ok(Some(slots)) => done += slots,
                     Ok(None) => {
                         full = true;
@@ -94,7 +99,7 @@ impl Transmitter {
                     }
                     Err(Refused::TooLong) => {
                         pool.release(packet);
-                        sent.taken += 1;
+                        taken += 1;
                         continue;
                     }
                     Err(Refused::Violation(violation)) => {
@@ -102,12 +107,13 @@ impl Transmitter {
                         break;
                     }
                 }
-                sent.packets += 1;
-                sent.bytes += length as u64;
+                count += 1;
+                bytes += length as u64;
             }
             pool.release(packet);
-            sent.taken += 1;
+            taken += 1;
         }
+        *sent = Sent { taken, packets: count, bytes };
         self.publish(done);
         if full {
             self.available = 0; // too few slots are left: read the index again next time
@@ -127,39 +133,68 @@ impl Transmitter {
         end.store(self.next, Ordering::Release);
     }
 
-    /// Returns the buffer of a slot.
+    /// Returns the span of a slot's buffer.
     #[inline]
-    fn buffer(&self, slot: u16) -> Span {
+    fn span(&self, slot: u16) -> Span {
         match self.buffers {
             Some(buffers) => buffers.span(slot, &self.ring),
             None => self.ring.read_descriptor(slot).span,
         }
     }
 
-    /// Copies a frame behind `done` of `free` slots. Returns the number of slots it took, or `None`
-    /// if there are too few.
+    /// Returns the buffers of `wanted` slots, `done` slots ahead, and prefetches them for frames of
+    /// about `length` octets. A buffer outside of the shared memory is `None`.
+    // Not inlined: the loop over the packets needs the registers.
+    #[inline(never)]
+    fn look_ahead(&self, done: u16, wanted: usize, length: usize) -> [Option<Buffer<'_>>; AHEAD] {
+        let mut all = [None; AHEAD];
+        let first = self.next.wrapping_add(done);
+        for (number, buffer) in all[..wanted].iter_mut().enumerate() {
+            *buffer = self.ring.regions().buffer(self.span(first.wrapping_add(number as u16)));
+            if let Some(buffer) = buffer {
+                buffer.prefetch_to_write(length);
+            }
+        }
+        all
+    }
+
+    /// Copies a frame behind `done` of `free` slots, into the buffer of that slot if it fits.
+    /// Returns the number of slots it took, or `None` if there are too few.
     #[inline]
-    fn put(&self, done: u16, free: u16, frame: &[u8]) -> Result<Option<u16>, Refused> {
+    fn put(
+        &self,
+        done: u16,
+        free: u16,
+        buffer: Option<Buffer<'_>>,
+        frame: &[u8],
+    ) -> Result<Option<u16>, Refused> {
         if done == free {
             return Ok(None);
         }
         let slot = self.next.wrapping_add(done);
-        let span = self.buffer(slot);
-        if frame.len() > span.length as usize {
-            return self.put_chain(slot, free - done, frame);
+        match buffer {
+            Some(buffer) if frame.len() > buffer.len() => self.put_chain(slot, free - done, frame),
+            buffer => {
+                self.fill(slot, buffer, frame, false)?;
+                Ok(Some(1))
+            }
         }
-        self.fill(slot, span, frame, false)?;
-        Ok(Some(1))
     }
 
     #[inline]
-    fn fill(&self, slot: u16, span: Span, part: &[u8], more: bool) -> Result<(), Violation> {
-        // A server's descriptors come from the peer: without the check in `write` it could direct
-        // our copy to any address.
-        if !self.ring.regions().write(span, part) {
+    fn fill(
+        &self,
+        slot: u16,
+        buffer: Option<Buffer<'_>>,
+        part: &[u8],
+        more: bool,
+    ) -> Result<(), Violation> {
+        // A server's descriptors come from the peer: without the check that made the buffer it
+        // could direct our copy to any address.
+        let Some(buffer) = buffer.filter(|buffer| buffer.write(part)) else {
             return Err(Violation("a buffer lies outside of the shared memory"));
-        }
-        let span = Span { length: part.len() as u32, ..span };
+        };
+        let span = Span { length: part.len() as u32, ..buffer.span() };
         self.ring.write_descriptor(slot, Descriptor { span, more });
         Ok(())
     }
@@ -179,7 +214,7 @@ impl Transmitter {
             if slots == free {
                 return Ok(None);
             }
-            let length = self.buffer(first.wrapping_add(slots)).length as usize;
+            let length = self.span(first.wrapping_add(slots)).length as usize;
             if length == 0 {
                 return Err(Violation("a buffer has no octet").into());
             }
@@ -189,9 +224,9 @@ impl Transmitter {
         let mut rest = frame;
         for number in 0..slots {
             let slot = first.wrapping_add(number);
-            let span = self.buffer(slot);
+            let span = self.span(slot);
             let (part, behind) = rest.split_at(rest.len().min(span.length as usize));
-            self.fill(slot, span, part, !behind.is_empty())?;
+            self.fill(slot, self.ring.regions().buffer(span), part, !behind.is_empty())?;
             rest = behind;
         }
         if !rest.is_empty() {

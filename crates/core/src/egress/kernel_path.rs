@@ -3,7 +3,7 @@
 
 use fastlane_table::counters::PortCounter;
 
-use super::{Egress, Exit, KernelPeer};
+use super::{Egress, Exit, KernelPeer, same_run};
 use crate::{Burst, Packet, Pool};
 
 impl Egress {
@@ -17,7 +17,10 @@ impl Egress {
         if count > 0 {
             burst.packets().iter_mut().for_each(Packet::set_from_kernel);
             self.ports.count(port, PortCounter::FromKernelPackets, count);
-            self.send(Exit { source: port, to: port, queue: 0 }, burst.packets(), pool);
+            // Some may have a partial checksum, and others not.
+            for run in burst.packets().chunk_by_mut(same_run) {
+                self.send(Exit { source: port, to: port, queue: 0 }, run, pool);
+            }
             burst.clear(pool);
         }
         count

@@ -31,7 +31,8 @@ impl Packet {
     #[inline]
     #[must_use]
     pub fn partial_checksum(&self) -> Option<Partial> {
-        if self.flags & PARTIAL == 0 {
+        // A packet whose frame was taken keeps its flags, but has no metadata.
+        if self.flags & PARTIAL == 0 || !self.has_frame() {
             return None;
         }
         let metadata = self.metadata();
