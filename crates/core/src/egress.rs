@@ -101,10 +101,16 @@ impl Egress {
         }
     }
 
+    /// Begins a turn of the observer. Returns true if it is active in this turn.
+    #[inline]
+    pub(crate) fn begin_observer(&mut self) -> bool {
+        self.is_observed = self.observer.as_mut().is_some_and(|it| it.begin_turn());
+        self.is_observed
+    }
+
     /// Begins a turn of the layers.
     #[inline]
     pub(crate) fn begin(&mut self) {
-        self.is_observed = self.observer.as_mut().is_some_and(|it| it.begin_turn());
         (self.kernel_left, self.control_left) = self.budget;
     }
 

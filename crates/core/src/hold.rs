@@ -60,16 +60,18 @@ pub(crate) struct Hold {
     buffer: Option<Box<dyn HoldBuffer>>,
     requested: bool,
     changed: bool,
+    used: bool,
 }
 
 impl Hold {
     pub(crate) fn new(buffer: Option<Box<dyn HoldBuffer>>) -> Self {
-        Self { buffer, requested: false, changed: false }
+        Self { buffer, requested: false, changed: false, used: false }
     }
 
-    /// Returns true if the lane has a hold buffer.
-    pub(crate) fn has_buffer(&self) -> bool {
-        self.buffer.is_some()
+    /// Returns true if a packet was ever held.
+    #[inline]
+    pub(crate) fn was_used(&self) -> bool {
+        self.used
     }
 
     /// Returns true if packets are requested.
@@ -88,6 +90,7 @@ impl Hold {
     pub(crate) fn hold(&mut self, key: HoldKey, queue: usize, run: &[Packet]) -> usize {
         let held = self.buffer.as_mut().map_or(0, |buffer| buffer.hold(key, queue, run));
         self.changed |= held > 0;
+        self.used |= held > 0;
         held
     }
 

@@ -95,8 +95,11 @@ pub struct Lane<A> {
     idle: IdleState,
     statistics_due: u64,
     phase: Phase,
-    /// True if there is a layer around the lane: an exchange, an observer, steering, kernel peers,
-    /// a hold buffer or messages. Without any, a turn does not look at each.
+    /// True if there is a layer around the lane that every turn looks at: an exchange, steering,
+    /// kernel peers, messages, or a hold buffer that was used.
+    has_lasting_layers: bool,
+    /// True if there is one of these in this turn, or the observer is active. Without any, a turn
+    /// does not look at each.
     has_layers: bool,
 }
 
@@ -131,6 +134,7 @@ impl<A: App> Lane<A> {
             idle: IdleState::new(idle, None),
             statistics_due: 0,
             phase: Phase::Alone,
+            has_lasting_layers: true,
             has_layers: true,
         };
         lane.update_layers();
@@ -143,6 +147,9 @@ impl<A: App> Lane<A> {
     pub fn turn(&mut self) -> usize {
         self.turn.begin();
         let mut work = 0;
+        if self.egress.observer.is_some() {
+            self.has_layers = self.egress.begin_observer() || self.has_lasting_layers;
+        }
         if self.has_layers {
             let Some(begun) = self.begin_layers() else { return 0 };
             work = begun;
@@ -171,6 +178,8 @@ impl<A: App> Lane<A> {
         }
         if self.has_layers {
             self.turn.end_turn();
+        } else if self.turn.hold.was_used() {
+            self.begin_holding();
         }
         self.turn.counters.publish(LaneCounter::Turn, self.turn.number());
         work
@@ -188,13 +197,21 @@ impl<A: App> Lane<A> {
         }
     }
 
-    /// Determines whether a turn must look at each layer.
+    /// Determines whether each turn must look at each layer.
     fn update_layers(&mut self) {
         let turn = &self.turn;
-        self.has_layers = self.phase != Phase::Alone
+        self.has_lasting_layers = self.phase != Phase::Alone
             || self.egress.has_layers()
-            || turn.hold.has_buffer()
+            || turn.hold.was_used()
             || turn.messages.is_some();
+        self.has_layers = self.has_lasting_layers;
+    }
+
+    /// Ends the first turn in which a packet was held. From now on, holding is a layer.
+    #[cold]
+    fn begin_holding(&mut self) {
+        self.update_layers();
+        self.turn.end_turn();
     }
 
     /// Runs turns until `stop` is set, which an application does by [`Turn::end`], and closes the

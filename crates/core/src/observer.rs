@@ -2,8 +2,8 @@
 
 use crate::{Packet, PortId};
 
-/// Observer of the packets of one lane, such as a capture. A lane without one and without any
-/// other layer does not test for it; an observer that is not active costs one call a turn.
+/// Observer of the packets of one lane, such as a capture. One that is not active costs one call a
+/// turn.
 ///
 /// The lane calls it on its own thread, so it must neither allocate, lock nor wait.
 pub trait PacketObserver: Send {

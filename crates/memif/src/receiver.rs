@@ -245,8 +245,7 @@ fn receive_one(
     statistics: &mut Statistics,
 ) -> RxOutcome {
     let Some(buffer) = filled.buffer.filter(|_| filled.length > 0) else {
-        statistics.device_invalid += 1;
-        return RxOutcome::Done(1);
+        return drop_invalid(filled.length, pool, statistics);
     };
     match burst.alloc_packet(filled.length, port, pool) {
         Some(packet) => {
@@ -255,6 +254,18 @@ fn receive_one(
         }
         None => no_frame(filled.length, 1, pool, statistics),
     }
+}
+
+/// Counts a frame of `length` octets that cannot be read. If it is too long as well, it counts as
+/// that.
+#[cold]
+fn drop_invalid(length: usize, pool: &mut Pool, statistics: &mut Statistics) -> RxOutcome {
+    if length > pool.room() {
+        statistics.receive_length += 1;
+    } else {
+        statistics.device_invalid += 1;
+    }
+    RxOutcome::Done(1)
 }
 
 /// Decides about a frame of `length` octets for which no packet could be allocated: it is too long,

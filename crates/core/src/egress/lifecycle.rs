@@ -26,12 +26,11 @@ impl QueueSlot {
 }
 
 impl Egress {
-    /// Returns true if there is a layer that [`begin`](Self::begin) and
-    /// [`flush_layers`](Self::flush_layers) call, or steering.
+    /// Returns true if there is a layer that [`flush_layers`](Self::flush_layers) calls, or
+    /// steering. An observer is one only in turns in which it is active.
     pub(crate) fn has_layers(&self) -> bool {
         let ports = &self.ports;
-        self.observer.is_some()
-            || self.exchange.is_some()
+        self.exchange.is_some()
             || !ports.kernel_peers.is_empty()
             || ports.ports.iter().any(|port| port.filter.is_some())
     }
