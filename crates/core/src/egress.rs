@@ -239,7 +239,7 @@ impl Egress {
     /// [`dispatch_uncounted`](Self::dispatch_uncounted), unless the verdict has no meaning.
     pub(crate) fn count_verdict(&self, run: &[Packet]) {
         if let Some(verdict) = run[0].verdict().verdict() {
-            self.ports.count(self.source(run), verdict_counter(verdict), run.len());
+            self.ports.count(self.source(run), verdict.counter(), run.len());
         }
     }
 
@@ -285,7 +285,7 @@ impl Egress {
     ) -> usize {
         let verdict = run[0].verdict().verdict();
         if COUNTED {
-            let counter = verdict.map_or(PortCounter::DropBadVerdict, verdict_counter);
+            let counter = verdict.map_or(PortCounter::DropBadVerdict, Verdict::counter);
             self.ports.count(exit.source, counter, run.len());
         }
         match verdict {
@@ -522,16 +522,5 @@ fn move_drops_last(packets: &mut [Packet]) {
             }
             kept += 1;
         }
-    }
-}
-
-#[inline(always)]
-fn verdict_counter(verdict: Verdict) -> PortCounter {
-    match verdict {
-        Verdict::Kernel => PortCounter::VerdictKernel,
-        Verdict::Drop => PortCounter::VerdictDrop,
-        Verdict::Reflect => PortCounter::VerdictReflect,
-        Verdict::Forward(_) => PortCounter::VerdictForward,
-        Verdict::Hold(_) => PortCounter::VerdictHold,
     }
 }

@@ -295,7 +295,7 @@ impl Packet {
         self.flags |= FROM_KERNEL;
     }
 
-    /// Returns the [`run_key`](Self::run_key) of this packet as one that arrives at `port`: labelled
+    /// Returns the [`run_key`](Self::run_key) of this packet as an arrival at `port`: labelled
     /// `Kernel`, with a partial checksum if it has one, and without the other flags.
     #[inline]
     pub(crate) fn arrival_key(&self, port: PortId) -> u64 {

@@ -191,7 +191,7 @@ impl PacketRing {
     }
 }
 
-/// What [`Packet::move_into`] has returned for some packets.
+/// Lengths of packets that were moved, from the results of [`Packet::move_into`].
 #[derive(Clone, Copy, Default)]
 struct Moved {
     /// Sum of the windows.

@@ -62,9 +62,9 @@ pub trait Queue: Send {
     /// Appends packets that have arrived, at most [`Burst::room`]. Their port is the queue's.
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool);
 
-    /// Takes packets from the front of a run for sending, as many as there is space for. The packets
-    /// of a run have the same port, flags and verdict, so what depends on these is decided once. It
-    /// takes them out ([`take_frame`](crate::PacketOwnership::take_frame),
+    /// Takes packets from the front of a run for sending, as many as there is space for. The
+    /// packets of a run have the same port, flags and verdict, so what depends on these is decided
+    /// once. It takes them out ([`take_frame`](crate::PacketOwnership::take_frame),
     /// [`take`](crate::PacketOwnership::take)) and completes partial checksums unless the device
     /// does. Packets need not leave before [`flush`](Self::flush).
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent;

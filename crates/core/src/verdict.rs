@@ -25,6 +25,20 @@ pub enum Verdict {
     Hold(HoldKey),
 }
 
+impl Verdict {
+    /// Returns the counter of packets with this verdict.
+    #[inline(always)]
+    pub(crate) fn counter(self) -> PortCounter {
+        match self {
+            Self::Kernel => PortCounter::VerdictKernel,
+            Self::Drop => PortCounter::VerdictDrop,
+            Self::Reflect => PortCounter::VerdictReflect,
+            Self::Forward(_) => PortCounter::VerdictForward,
+            Self::Hold(_) => PortCounter::VerdictHold,
+        }
+    }
+}
+
 /// Key of held packets: a number of 24 bits that the application chooses, for example the index of
 /// a table entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
