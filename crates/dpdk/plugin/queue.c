@@ -177,23 +177,30 @@ struct fastlane_received fastlane_receive(struct fastlane_queue *queue,
 	for (uint16_t i = 0; i < count; i++) {
 		struct rte_mbuf *mbuf = mbufs[i];
 		uint8_t *data = (uint8_t *)mbuf->buf_addr + RTE_PKTMBUF_HEADROOM;
+		uint64_t length = mbuf->data_len;
 
 		if (likely(is_usual(mbuf, size))) {
 			write_words(packet, data, (uintptr_t)mbuf + region,
-				    window + mbuf->data_len * (1 - (UINT64_C(1) << 48)), port);
+				    window + length * (1 - (UINT64_C(1) << 48)), port);
 		} else {
 			bool unusual = (mbuf->nb_segs != 1) | (mbuf->data_off < FASTLANE_METADATA);
 
 			if (unusual && !normalize(queue, mbuf))
 				continue;
 			data = write_packet(packet, mbuf, region, port);
+			length = mbuf->data_len;
 		}
-		bytes += mbuf->data_len;
+		bytes += length;
 		rte_prefetch0(data);
-		if (steered)
-			packet->flags = mbuf->ol_flags & steered;
 		packet++;
 	}
+	/* Apart from the loop above: most devices do not steer. */
+	if (unlikely(steered))
+		for (struct fastlane_packet *received = packets; received < packet; received++) {
+			uint64_t address = received->token - region;
+
+			received->flags = ((struct rte_mbuf *)(uintptr_t)address)->ol_flags & steered;
+		}
 	return (struct fastlane_received){ bytes, packet - packets };
 }
 

@@ -126,7 +126,9 @@ impl Queue for Memory {
 
 #[cfg(test)]
 mod tests {
-    use fastlane_core::{Lane, LaneConfig, Partial, Port, Verdict};
+    use std::cell::RefCell;
+
+    use fastlane_core::{KernelPath, Lane, LaneConfig, Partial, Port, Verdict};
     use fastlane_table::SharedMemory;
     use fastlane_table::counters::Counters;
 
@@ -227,6 +229,45 @@ mod tests {
             assert_eq!(lane.interrupts().is_some(), waits);
             assert_eq!(lane.close(), 0);
         }
+    }
+
+    /// Kernel peer that receives a packet for each of these checksums.
+    struct Linux(Vec<Option<Partial>>);
+
+    impl Queue for Linux {
+        fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+            for partial in self.0.drain(..) {
+                let packet = burst.alloc_packet(60, PortId(0), pool).unwrap();
+                packet.bytes_mut().fill(0);
+                packet.set_partial_checksum(partial);
+            }
+        }
+
+        fn transmit(&mut self, _: &mut [Packet], _: &mut Pool) -> Sent {
+            Sent::default()
+        }
+    }
+
+    #[test]
+    fn packets_from_linux_keep_their_own_checksums() {
+        let checksums = [None, Some(Partial { start: 34, offset: 6 }), None];
+        let (counters, seen) = (Counters::create(1, 1).unwrap(), RefCell::new(Vec::new()));
+        let kernel = KernelPath { queue: Box::new(Linux(checksums.into())), receives: true };
+        let port = Port {
+            queues: vec![Box::new(Memory::new(PortId(0), 8))],
+            kernel: Some(kernel),
+            filter: None,
+            counters: counters.port(0, 0),
+        };
+        let app = |packet: &mut Packet| {
+            seen.borrow_mut().push(packet.partial_checksum());
+            Verdict::Drop
+        };
+        let mut lane = Lane::new(app, LaneConfig::new(pool(8), vec![port], counters.lane(0)));
+        lane.turn(); // Linux sends them through the port, which is a loop
+        lane.turn();
+        assert_eq!(*seen.borrow(), checksums);
+        assert_eq!(lane.close(), 0);
     }
 
     #[test]

@@ -84,7 +84,8 @@ pub(crate) fn mark(inner: &mut [u8], marking: u8, mask: u8) {
 /// Writes an Ethernet header to a next hop in front of the `length` octets of IP that begin `at`
 /// octets into a packet. Everything before and behind them is removed. Returns false if there is no
 /// room.
-#[inline]
+// In the path of every forwarded packet: a call costs 20 instructions.
+#[inline(always)]
 pub(crate) fn send(
     packet: &mut Packet,
     at: usize,
