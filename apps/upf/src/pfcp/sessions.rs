@@ -201,8 +201,8 @@ impl Sessions {
             .inspect_err(|_| taken.iter().for_each(|key| self.addresses.give_back(key)))
     }
 
-    /// Completes a draft with what needs the tables: checks that no other session has its keys,
-    /// assigns state slots and collects usage reports.
+    /// Completes a draft with what needs the tables: assigns state slots, checks that no other
+    /// session has its keys, and collects usage reports.
     fn complete(
         &mut self,
         ready: CompletedDraft,
@@ -211,11 +211,14 @@ impl Sessions {
         group: &Group<'_>,
     ) -> Result<Outcome, Refusal> {
         let CompletedDraft { mut session, created, removed, begun, taken } = ready;
-        self.published.check(&session).map_err(|error| refused_by(&error, &session))?;
-        let is_asked = asked(group, &session, &begun)?;
+        // The simple form depends on the slots, so they are assigned before the check.
         self.published
             .assign(before, &mut session)
             .map_err(|_| Refusal::because(Cause::NO_RESOURCES_AVAILABLE))?;
+        let checked = self.published.check(&session).map_err(|error| refused_by(&error, &session));
+        let is_asked = checked
+            .and_then(|()| asked(group, &session, &begun))
+            .inspect_err(|_| self.published.unassign(before, &session))?;
         for urr in session.urrs.iter_mut().filter(|urr| begun.contains(&urr.id)) {
             let line = urr.progress.line;
             urr.begin(self.published.counters(line), self.published.last(line), now);

@@ -53,6 +53,24 @@ fn world(parts: usize) -> (SessionTestbed, usize) {
 }
 
 #[test]
+fn a_session_in_the_simple_form_needs_no_block() {
+    let mut world = SessionTestbed::of(settings(serde_json::json!({})), |most| most.blocks = 8);
+    let establish = |world: &mut SessionTestbed, number: u32, further_pdrs: u16| {
+        let user = address(Ipv4Addr::from_bits(0x0C00_0000 + number));
+        world.ask(&establishment(number, 77, &|w| {
+            usual(w, &user);
+            (3..3 + further_pdrs).for_each(|id| {
+                pdr(w, id, 2, &|w| core(w, b"internet", &user), &|_| {});
+            });
+        }))
+    };
+    let refused = (1..100).find(|number| establish(&mut world, *number, 1).cause != 1);
+    assert!(refused.is_some(), "sessions that exceed the simple form use up the blocks");
+    assert_eq!(establish(&mut world, 100, 0).cause, 1);
+    assert_eq!(establish(&mut world, 101, 1).cause, 75);
+}
+
+#[test]
 fn a_long_name_can_be_read_again() {
     let (mut world, _) = world(200);
     let seid = filler(&mut world, 1, 20_000).up.unwrap().seid;
