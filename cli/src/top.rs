@@ -26,7 +26,8 @@ use sample::Sample;
 ///
 /// Packets per second are counted at the application. Gb/s are those of frames without preamble and
 /// frame check sequence. Verdicts are shares of the packets received during the interval. Drops are
-/// shown by drop reason, if there were any.
+/// shown by drop reason, if there were any. A port that is down (its interface is removed, or has
+/// no link) is shown with the reason.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Name of the application, or path of its session socket (any argument with a `/`)

@@ -23,8 +23,18 @@ impl Echo {
     #[track_caller]
     #[must_use]
     pub fn new(host: &Host, interface: &str) -> Self {
+        Self::towards(host, interface, LEFT_MAC)
+    }
+
+    /// Opens an interface of `host` towards the MAC address `device`.
+    ///
+    /// # Panics
+    /// When there is no such interface.
+    #[track_caller]
+    #[must_use]
+    pub fn towards(host: &Host, interface: &str, device: &str) -> Self {
         let wire = host.enter(|| Wire::open(interface)).expect("a raw socket");
-        let addresses = Addresses { device: mac(LEFT_MAC), peer: mac(RIGHT_MAC) };
+        let addresses = Addresses { device: mac(device), peer: mac(RIGHT_MAC) };
         Self { wire, addresses, next: Tag { test: std::process::id(), sequence: 0 } }
     }
 

@@ -36,22 +36,34 @@ impl Lab {
     #[must_use]
     pub fn new(story: &str, queues: usize) -> Option<Self> {
         let (left, right) = (Host::new(story)?, Host::new(story)?);
+        let directory = TempDir::with_prefix("fastlane-story-").expect("a temporary directory");
+        let lab = Self { left, right, directory };
+        lab.join(queues, LEFT_MAC);
+        Some(lab)
+    }
+
+    /// Creates the veth pair, whose left end has this MAC address; for a lab whose pair was
+    /// removed.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    #[track_caller]
+    pub fn join(&self, queues: usize, left_mac: &str) {
         let count = queues.to_string();
         let end = ["numrxqueues", &count, "numtxqueues", &count];
-        let far = right.path();
-        let mut words = vec!["ip", "link", "add", "wire0", "address", LEFT_MAC];
+        let far = self.right.path();
+        let mut words = vec!["ip", "link", "add", "wire0", "address", left_mac];
         words.extend(end);
         words.extend(["type", "veth", "peer", "name", "wire0", "address", RIGHT_MAC]);
         words.extend(end);
         words.extend(["netns", &far]);
-        left.run(&words);
-        for (host, four, six) in [(&left, LEFT, "fd77::1"), (&right, RIGHT, "fd77::2")] {
+        self.left.run(&words);
+        // The left end comes up last: from then on it carries traffic.
+        for (host, four, six) in [(&self.right, RIGHT, "fd77::2"), (&self.left, LEFT, "fd77::1")] {
             host.run(&["ip", "address", "add", &format!("{four}/24"), "dev", "wire0"]);
             host.run(&["ip", "address", "add", &format!("{six}/64"), "dev", "wire0", "nodad"]);
             host.run(&["ip", "link", "set", "wire0", "up"]);
         }
-        let directory = TempDir::with_prefix("fastlane-story-").expect("a temporary directory");
-        Some(Self { left, right, directory })
     }
 
     /// Adds another veth pair without addresses, called `name` on both hosts.

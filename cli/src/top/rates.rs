@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fastlane::counters::{LaneCounter, PortCounter};
+use fastlane::counters::{DownReason, LaneCounter, PortCounter};
 
 use super::sample::{LaneTotals, PortTotals, Sample};
 
@@ -53,6 +53,8 @@ pub(super) struct PortRates {
     pub(super) drops: Vec<(&'static str, f64, u64)>,
     /// Steering results since the start, with their rates.
     pub(super) steered: Vec<(&'static str, f64)>,
+    /// Reason why the port is down; only outside the lanes.
+    pub(super) down: Option<&'static str>,
 }
 
 impl Rates {
@@ -134,6 +136,7 @@ fn port(port: usize, before: &PortTotals, after: &PortTotals, seconds: f64) -> P
             .filter(|(counter, _)| value(*counter) > 0)
             .map(|(counter, name)| (name, grown(counter) / seconds))
             .collect(),
+        down: DownReason::from_number(value(PortCounter::DownReason)).map(DownReason::name),
     }
 }
 

@@ -91,6 +91,14 @@ fn gigabits(bits: f64) -> String {
     format!("{:.3}", bits / 1e9)
 }
 
+/// Returns a row for each port that is down.
+fn down(application: &Application, rates: &Rates) -> Table {
+    let rows = rates.ports.iter().filter_map(|port| {
+        Some(vec![application.ports[port.port].name.clone(), port.down?.to_owned()])
+    });
+    Table { headings: vec!["port", "down because of"], rows: rows.collect(), names: 2 }
+}
+
 /// Returns a row for each lane that exchanges packets with others.
 fn passing(rates: &Rates) -> Table {
     let headings = vec!["lane", "rx/s", "passed on/s", "shown/s", "busiest of 256 shards", ""];
@@ -152,7 +160,8 @@ fn place(port: &PortRates) -> String {
 
 /// Returns all tables with rows, the most important first.
 pub(super) fn all(application: &Application, rates: &Rates) -> Vec<Table> {
-    let mut tables = vec![lanes(rates), ports(application, rates), passing(rates)];
+    let mut tables = vec![lanes(rates), down(application, rates)];
+    tables.extend([ports(application, rates), passing(rates)]);
     tables.extend([losses(application, rates), steering(application, rates)]);
     tables.retain(|table| !table.rows.is_empty());
     tables

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use fastlane::counters::{Counters, LaneCounter, PortCounter};
+use fastlane::counters::{Counters, DownReason, LaneCounter, PortCounter};
 use fastlane::describe::{Application, LaneFacts, PortFacts};
 use fastlane::session::Session;
 use ratatui::Terminal;
@@ -128,6 +128,15 @@ fn lines_are_aligned() {
     let text = table::plain(&application(), &rates());
     let expected = [&["macswap 0.1.0, process 4711, 2.0 s"], &*TABLES.concat()].concat();
     assert_eq!(text, format!("{}\n\n", expected.join("\n")));
+}
+
+#[test]
+fn a_port_that_is_down_is_shown_with_the_reason() {
+    let (application, counters) = (application(), Counters::create(1, 2).unwrap());
+    counters.set_down_reason(1, Some(DownReason::Removed));
+    let sample = Sample::read(&application, &counters, |_| None);
+    let text = table::plain(&application, &Rates::between(&sample, &sample));
+    assert!(text.contains("port  down because of\nwire  removed\n"), "{text}");
 }
 
 #[test]

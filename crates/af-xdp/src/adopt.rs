@@ -72,7 +72,7 @@ pub fn adopt_lane(
     }
     let pool = Pool::adopt(memory, frame_size, headroom, &|index| in_flight.contains(index));
     let mut pool = pool.map_err(|_| Error::FrameSize { size: frame_size, most })?;
-    let quota = FrameQuota::new(&pool, queues);
+    let quota = FrameQuota::new(&pool.layout(), queues);
     let mut opened = Vec::with_capacity(queues);
     for (queue, settings) in found {
         opened.push(queue.open(&mut pool, &settings, quota));
@@ -123,7 +123,7 @@ impl Candidate {
         let Self { bound, scan } = self;
         let notes = settings.busy_poll.map(|wanted| bound.socket.set_busy_poll(wanted));
         let BoundSocket { port, description: QueueDescription { queue, mode, .. }, .. } = bound;
-        let mut open = OpenQueue::new(bound, pool, settings, quota);
+        let mut open = OpenQueue::new(bound, &pool.layout(), settings, quota);
         open.inherit(pool, &scan);
         open.refill(pool);
         let handle = XskQueue::new(open);

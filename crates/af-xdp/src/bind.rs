@@ -7,7 +7,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use fastlane_core::{Pool, PortId, Queue};
+use fastlane_core::{Pool, PoolLayout, PortId, Queue};
 use rustix::io::Errno;
 
 use crate::in_flight::FrameQuota;
@@ -57,16 +57,13 @@ pub fn open_lane(
     pool: &mut Pool,
     requests: &mut [OpenRequest<'_>],
 ) -> Result<Vec<OpenedQueue>, Error> {
-    let page = rustix::param::page_size();
-    if !(2048..=page).contains(&pool.frame_size()) {
-        return Err(Error::FrameSize { size: pool.frame_size(), most: page });
-    }
+    let layout = pool.layout();
     let queues: usize = requests.iter().map(|request| request.queues.len()).sum();
-    let mut binder = Binder { umems: Vec::new(), quota: FrameQuota::new(pool, queues) };
+    let mut binder = Binder::new(&layout, queues)?;
     let mut opened = Vec::with_capacity(queues);
     for OpenRequest { device, port, queues } in requests {
         for &queue in queues.iter() {
-            let result = binder.open(device, *port, queue, pool).and_then(|one| {
+            let result = binder.open(device, *port, queue).and_then(|one| {
                 opened.push(one);
                 let handle = &mut opened.last_mut().expect("just pushed").handle;
                 Ok(handle.start(&mut device.program, queue, pool)?)
@@ -81,6 +78,23 @@ pub fn open_lane(
         }
     }
     Ok(opened)
+}
+
+/// Opens queues of a device again while a lane runs with the pool, which has `lane_queues` AF_XDP
+/// queues afterwards. A queue receives once the lane has called [`Queue::receive`] and
+/// [`Device::claim_for`] names its socket.
+///
+/// # Errors
+/// Returns the error of the first queue that failed to open. The queues opened before it are
+/// closed.
+pub fn reopen(
+    pool: &PoolLayout,
+    lane_queues: usize,
+    request: OpenRequest<'_>,
+) -> Result<Vec<OpenedQueue>, Error> {
+    let mut binder = Binder::new(pool, lane_queues)?;
+    let OpenRequest { device, port, queues } = request;
+    queues.into_iter().map(|queue| binder.open(device, port, queue)).collect()
 }
 
 /// Properties that the first socket of a UMEM sets for all.
@@ -123,20 +137,30 @@ struct Bound {
 }
 
 /// The UMEMs of a lane while its queues are opened.
-struct Binder {
+struct Binder<'a> {
+    pool: &'a PoolLayout,
     umems: Vec<Umem>,
     quota: FrameQuota,
 }
 
-impl Binder {
+impl<'a> Binder<'a> {
+    /// Creates a binder for a lane with this number of queues.
+    fn new(pool: &'a PoolLayout, queues: usize) -> Result<Self, Error> {
+        let most = rustix::param::page_size();
+        if !(2048..=most).contains(&pool.frame_size()) {
+            return Err(Error::FrameSize { size: pool.frame_size(), most });
+        }
+        Ok(Self { pool, umems: Vec::new(), quota: FrameQuota::new(pool, queues) })
+    }
+
     fn open(
         &mut self,
         device: &mut Device,
         port: PortId,
         queue: u32,
-        pool: &Pool,
     ) -> Result<OpenedQueue, Error> {
-        let bound = self.bind_best(device, queue, pool)?;
+        let bound = self.bind_best(device, queue)?;
+        let pool = self.pool;
         device.copies |= !bound.socket.is_zero_copy();
         let mut notes = std::mem::take(&mut device.fallbacks);
         notes.extend(bound.refusal.map(|it| format!("copies, because {}", refused_zero_copy(it))));
@@ -169,25 +193,25 @@ impl Binder {
 
     /// Binds a socket in zero-copy mode if the settings and the device allow it, otherwise in copy
     /// mode.
-    fn bind_best(&mut self, device: &mut Device, queue: u32, pool: &Pool) -> Result<Bound, Error> {
+    fn bind_best(&mut self, device: &mut Device, queue: u32) -> Result<Bound, Error> {
         let settings = &device.settings;
         let only_copies = matches!(settings.mode, Mode::NativeCopy | Mode::GenericCopy);
         let copy = UmemMode { zero_copy: false, need_wakeup: settings.need_wakeup };
         let copying = ModeChoice { mode: copy, fallback: None };
         if only_copies || device.copies || !device.is_native() {
-            return self.bind(settings, queue, copying, pool);
+            return self.bind(settings, queue, copying);
         }
         let auto = settings.mode == Mode::Auto;
         let zero_copy = UmemMode { zero_copy: true, ..copy };
         let choice = ModeChoice { mode: zero_copy, fallback: auto.then_some(copy) };
-        match self.bind(settings, queue, choice, pool) {
+        match self.bind(settings, queue, choice) {
             Err(Error::ModeUnavailable { reason, .. }) if auto => {
                 device.fallbacks.push(format!("copies, because {reason}"));
-                self.bind(&device.settings, queue, copying, pool)
+                self.bind(&device.settings, queue, copying)
             }
             Err(error @ Error::LockedMemory { .. }) if auto => {
                 device.fallbacks.push(format!("copies, because of locked memory: {error}"));
-                self.bind(&device.settings, queue, copying, pool)
+                self.bind(&device.settings, queue, copying)
             }
             result => result,
         }
@@ -200,7 +224,6 @@ impl Binder {
         settings: &Settings,
         queue: u32,
         choice: ModeChoice,
-        pool: &Pool,
     ) -> Result<Bound, Error> {
         let ModeChoice { mut mode, fallback } = choice;
         let interface = &settings.interface;
@@ -208,7 +231,9 @@ impl Binder {
         let number = self.umems.iter().position(|umem| umem.mode == mode);
         let umem = number.map(|number| &self.umems[number]);
         if umem.is_none() {
-            socket.register(pool).map_err(|errno| not_registered(interface, pool, errno))?;
+            socket
+                .register(self.pool)
+                .map_err(|errno| not_registered(interface, self.pool, errno))?;
         }
         let rings = socket
             .rings(settings.receive_ring, settings.transmit_ring)
@@ -251,7 +276,7 @@ fn no_socket(interface: &str, errno: Errno) -> Error {
     }
 }
 
-fn not_registered(interface: &str, pool: &Pool, errno: Errno) -> Error {
+fn not_registered(interface: &str, pool: &PoolLayout, errno: Errno) -> Error {
     match errno {
         Errno::NOBUFS => {
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);

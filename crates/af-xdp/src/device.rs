@@ -1,6 +1,6 @@
 //! Interfaces with an attached steering program.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use fastlane_steer::{Counts, Program, ProgramError, Rules, XdpMode};
 
@@ -65,6 +65,15 @@ impl Device {
     /// Returns an error if the kernel refuses; the rules stay in force.
     pub fn release(&mut self) -> Result<(), Error> {
         Ok(self.program.release()?)
+    }
+
+    /// Lets the steering program redirect the frames of a queue to a socket that was
+    /// [reopened](crate::reopen).
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses; the frames of the queue stay in Linux.
+    pub fn claim_for(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Error> {
+        Ok(self.program.insert_socket(queue, socket)?)
     }
 
     /// Lets the steering program redirect the queue's frames to a socket.

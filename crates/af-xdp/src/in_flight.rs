@@ -1,9 +1,7 @@
 //! The account of the frames that a queue has in flight: in one of its rings, or in the device.
 #![allow(unsafe_code, reason = "frames come back from the kernel")]
 
-use std::ptr::NonNull;
-
-use fastlane_core::{Frame, Pool};
+use fastlane_core::{Frame, Pool, PoolLayout};
 
 /// Set of frames of one pool, by frame index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +78,7 @@ pub(crate) struct FrameQuota {
 impl FrameQuota {
     /// Divides half of the pool for receiving, and a quarter for transmitting, among the queues of
     /// a lane.
-    pub(crate) fn new(pool: &Pool, queues: usize) -> Self {
+    pub(crate) fn new(pool: &PoolLayout, queues: usize) -> Self {
         let part = |part: usize| (pool.frames() / part / queues.max(1)).max(1);
         Self { receive: part(2), transmit: part(4) }
     }
@@ -98,19 +96,16 @@ pub(crate) struct InFlight {
     shift: u32,
     count: usize,
     /// Start of the pool's memory. It identifies the pool: pools do not share memory.
-    start: NonNull<u8>,
+    start: usize,
 }
 
-// SAFETY: the pointer is only compared, never dereferenced.
-unsafe impl Send for InFlight {}
-
 impl InFlight {
-    pub(crate) fn new(pool: &Pool) -> Self {
+    pub(crate) fn new(pool: &PoolLayout) -> Self {
         Self {
             words: vec![0; pool.frames().div_ceil(64)],
             shift: pool.frame_size().trailing_zeros(),
             count: 0,
-            start: pool.memory().start(),
+            start: pool.start(),
         }
     }
 
@@ -124,7 +119,7 @@ impl InFlight {
     /// Returns true if this is an account of frames of `pool`.
     #[inline]
     pub(crate) fn is_of(&self, pool: &Pool) -> bool {
-        pool.memory().start() == self.start
+        pool.memory().start().as_ptr().addr() == self.start
     }
 
     /// Returns the number of frames in flight.
@@ -149,7 +144,7 @@ impl InFlight {
     pub(crate) fn reclaim(&mut self, pool: &Pool, address: u64) -> Option<Frame> {
         let (word, bit) = self.position(address);
         let word = self.words.get_mut(word).filter(|word| **word & bit != 0)?;
-        if pool.memory().start() != self.start {
+        if pool.memory().start().as_ptr().addr() != self.start {
             return None;
         }
         *word &= !bit;
@@ -162,6 +157,9 @@ impl InFlight {
     /// Returns all frames to the pool. The socket of the queue must be closed.
     pub(crate) fn reclaim_all(&mut self, pool: &mut Pool) {
         for index in 0..self.words.len() as u64 * 64 {
+            if self.count == 0 {
+                return;
+            }
             if let Some(frame) = self.reclaim(pool, index << self.shift) {
                 pool.give(frame);
             }
@@ -190,7 +188,7 @@ mod tests {
     #[test]
     fn a_frame_comes_back_once_and_only_if_lent() {
         let mut pool = pool(70);
-        let mut in_flight = InFlight::new(&pool);
+        let mut in_flight = InFlight::new(&pool.layout());
         let frame = pool.take().unwrap();
         let address = in_flight.lend(&pool, frame).unwrap();
         assert!(in_flight.reclaim(&pool, address + 2048).is_none());
@@ -204,7 +202,7 @@ mod tests {
     #[test]
     fn all_come_back_at_the_end() {
         let mut pool = pool(70);
-        let mut in_flight = InFlight::new(&pool);
+        let mut in_flight = InFlight::new(&pool.layout());
         while let Some(frame) = pool.take() {
             assert!(in_flight.lend(&pool, frame).is_some());
         }
@@ -216,7 +214,7 @@ mod tests {
     #[test]
     fn a_frame_of_another_pool_is_not_lent() {
         let (mut other, ours) = (pool(2), pool(2));
-        let mut in_flight = InFlight::new(&ours);
+        let mut in_flight = InFlight::new(&ours.layout());
         assert!(in_flight.lend(&ours, other.take().unwrap()).is_none());
         assert_eq!(in_flight.count(), 0);
     }

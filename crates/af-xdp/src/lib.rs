@@ -30,7 +30,7 @@ mod settings;
 mod socket;
 
 pub use adopt::{AdoptRequest, adopt_lane};
-pub use bind::{OpenRequest, OpenedQueue, open_lane};
+pub use bind::{OpenRequest, OpenedQueue, open_lane, reopen};
 pub use description::{DeviceDescription, QueueDescription};
 pub use device::Device;
 pub use error::Error;

@@ -43,12 +43,14 @@ pub struct XskQueue {
     /// Losses that the queue had counted when it was closed.
     losses: Statistics,
     kernel_losses: LossReader,
+    /// Frames that were in flight when the queue was disconnected.
+    left: Option<InFlight>,
 }
 
 impl XskQueue {
     pub(crate) fn new(open: OpenQueue) -> Self {
         let kernel_losses = open.state.losses().clone();
-        Self { open: Some(open), losses: Statistics::default(), kernel_losses }
+        Self { open: Some(open), losses: Statistics::default(), kernel_losses, left: None }
     }
 
     /// Returns what a successor needs to take over the queue: its description and its socket.
@@ -103,7 +105,18 @@ impl Queue for XskQueue {
         Some(self.kernel_losses.clone())
     }
 
+    fn disconnect(&mut self) {
+        let Some(mut open) = self.open.take() else { return };
+        open.count_abandoned();
+        self.losses = open.statistics();
+        self.kernel_losses.end();
+        self.left = Some(open.disconnect());
+    }
+
     fn close(&mut self, pool: &mut Pool) {
+        if let Some(left) = self.left.as_mut().filter(|left| left.is_of(pool)) {
+            return left.reclaim_all(pool);
+        }
         if self.with(pool).is_none() {
             return;
         }

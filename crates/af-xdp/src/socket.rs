@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::Duration;
 
-use fastlane_core::Pool;
+use fastlane_core::PoolLayout;
 use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
@@ -71,9 +71,9 @@ impl Socket {
     }
 
     /// Registers the pool's memory as a UMEM. The kernel pins its pages.
-    pub(crate) fn register(&self, pool: &Pool) -> Result<(), Errno> {
+    pub(crate) fn register(&self, pool: &PoolLayout) -> Result<(), Errno> {
         let registration = XdpUmemReg {
-            addr: pool.memory().start().as_ptr().addr() as u64,
+            addr: pool.start() as u64,
             len: (pool.frames() * pool.frame_size()) as u64,
             chunk_size: pool.frame_size() as u32,
             // The kernel reserves KERNEL_HEADROOM in addition.
@@ -183,7 +183,7 @@ impl Socket {
 
     /// Waits until the driver has released a queue whose socket was closed. Until then a zero-copy
     /// device may still read and write the frames. The queue can be bound again afterwards.
-    pub(crate) fn await_release(pool: &Pool, index: u32, queue: u32) {
+    pub(crate) fn await_release(pool: &PoolLayout, index: u32, queue: u32) {
         let binding = Binding::First { zero_copy: false, need_wakeup: false };
         let free = Self::new().map_err(io::Error::from).and_then(|socket| {
             socket.register(pool)?;

@@ -55,6 +55,8 @@ pub(crate) struct LanePorts {
     pub(crate) counters: Vec<PortCounters>,
     /// Losses of each port, while they are added up.
     losses: Vec<Statistics>,
+    /// Losses that queues of each port had counted when they were replaced.
+    past_losses: Vec<Statistics>,
 }
 
 /// Queue with its constants.

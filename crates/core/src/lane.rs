@@ -1,6 +1,7 @@
 //! Lanes: everything that belongs to one core.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use fastlane_table::counters::{LaneCounter, LaneCounters};
@@ -10,7 +11,7 @@ use crate::hold::Resume;
 use crate::idle::IdleState;
 use crate::{
     App, Burst, HoldBuffer, Idle, Messages, PacketObserver, PacketOwnership, Pool, Port, PortId,
-    Turn, now,
+    QueueSwap, Turn, now,
 };
 
 /// Period at which a lane asks its queues for their losses, in nanoseconds.
@@ -101,6 +102,8 @@ pub struct Lane<A> {
     /// True if there is one of these in this turn, or the observer is active. Without any, a turn
     /// does not look at each.
     has_layers: bool,
+    /// Replacement of queues by the main thread.
+    swap: Option<Arc<QueueSwap>>,
 }
 
 /// Phase of a lane.
@@ -136,6 +139,7 @@ impl<A: App> Lane<A> {
             phase: Phase::Alone,
             has_lasting_layers: true,
             has_layers: true,
+            swap: None,
         };
         lane.update_layers();
         lane
@@ -174,7 +178,7 @@ impl<A: App> Lane<A> {
         work += usize::from(self.turn.is_awake());
         // A lane that never sleeps or has work reads the clock rarely: it costs 25 ns.
         if work == 0 || self.turn.number() % CLOCK_TURNS == 1 {
-            self.publish_if_due(work == 0);
+            work += usize::from(self.publish_if_due(work == 0));
         }
         if self.has_layers {
             self.turn.end_turn();
@@ -266,6 +270,12 @@ impl<A: App> Lane<A> {
     /// [`interrupts`](Self::interrupts).
     pub fn wait_on(&mut self, epoll: OwnedFd, idle: Idle) {
         self.idle = IdleState::new(idle, Some(epoll));
+    }
+
+    /// Lets another thread replace queues of the lane.
+    pub fn swap_queues_by(&mut self, swap: Arc<QueueSwap>) {
+        swap.begin(&self.egress.ports);
+        self.swap = Some(swap);
     }
 
     /// Attaches an observer, such as a capture, in place of any other.
@@ -421,14 +431,17 @@ impl<A: App> Lane<A> {
         arrived || !messages.begin_wait()
     }
 
-    /// Publishes statistics if their period has passed, in a turn that may read the clock.
+    /// Publishes statistics if their period has passed, in a turn that may read the clock, and
+    /// replaces queues if the main thread requests it. Returns true if another turn must follow.
     #[inline(never)]
-    fn publish_if_due(&mut self, is_idle: bool) {
+    fn publish_if_due(&mut self, is_idle: bool) -> bool {
         let rests = is_idle && !self.idle.is_busy();
         let reads_clock = rests || self.turn.number() % CLOCK_TURNS == 1;
         if reads_clock && self.turn.now() >= self.statistics_due {
             self.publish_statistics();
         }
+        let Some(swap) = self.swap.as_ref().filter(|swap| swap.is_due()) else { return false };
+        swap.serve(&mut self.egress.ports, &mut self.turn.pool)
     }
 
     fn publish_statistics(&mut self) {
@@ -454,6 +467,9 @@ impl<A: App> Lane<A> {
         }
         self.publish_statistics(); // before the devices are closed
         let missing = self.close_exchange();
+        if let Some(swap) = &self.swap {
+            swap.close(&mut self.egress.ports, &mut self.turn.pool);
+        }
         self.egress.ports.close(&mut self.turn.pool);
         self.publish_statistics(); // with the losses of closing
         self.turn.drop_held();

@@ -46,6 +46,21 @@ impl AddAssign for Statistics {
     }
 }
 
+impl Statistics {
+    /// Returns the losses since `before`, an earlier state of the same queue.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let (now, then) = (self, before);
+        Self {
+            no_frame: now.no_frame.saturating_sub(then.no_frame),
+            receive_length: now.receive_length.saturating_sub(then.receive_length),
+            device_full: now.device_full.saturating_sub(then.device_full),
+            device_invalid: now.device_invalid.saturating_sub(then.device_invalid),
+            transmit_error: now.transmit_error.saturating_sub(then.transmit_error),
+            device_no_frames: now.device_no_frames.saturating_sub(then.device_no_frames),
+        }
+    }
+}
+
 /// Reader of the losses below a queue. Asking for them may take a system call or a message to the
 /// device, so a thread other than the lane's reads them.
 ///

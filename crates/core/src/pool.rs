@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 use fastlane_table::SharedMemory;
 
@@ -10,8 +11,10 @@ use crate::packet::Window;
 use crate::{Frame, METADATA_LENGTH, Packet, PacketOwnership, PortId, RegionId};
 
 mod external;
+mod layout;
 
 use external::ExternalBuffers;
+pub use layout::PoolLayout;
 
 /// Smallest and largest frame, in bytes.
 const FRAME_SIZES: std::ops::RangeInclusive<usize> = 512..=65536;
@@ -105,6 +108,8 @@ pub struct Pool {
     region: RegionId,
     external: Vec<ExternalBuffers>,
     mixed: bool,
+    /// Shared with each [`PoolLayout`]: while one exists, the memory stays mapped.
+    users: Arc<()>,
 }
 
 impl Pool {
@@ -158,7 +163,8 @@ impl Pool {
         let region = RegionId::allocate().ok_or(PoolError::NoRegion)?;
         let shift = frame_size.trailing_zeros();
         let (memory, external) = (ManuallyDrop::new(memory), Vec::new());
-        Ok(Self { memory, free, frames, shift, headroom, region, external, mixed: false })
+        let users = Arc::default();
+        Ok(Self { memory, free, frames, shift, headroom, region, external, mixed: false, users })
     }
 
     /// Returns the size of a frame in bytes, with metadata and headroom.
@@ -207,6 +213,12 @@ impl Pool {
     #[must_use]
     pub fn memory(&self) -> &SharedMemory {
         &self.memory
+    }
+
+    /// Returns the location and division of the memory, for opening queues in another thread.
+    #[must_use]
+    pub fn layout(&self) -> PoolLayout {
+        PoolLayout::new(&self.memory, self.frames(), self.frame_size(), &self.users)
     }
 
     /// Takes a free frame, or returns `None` if there is none.
@@ -389,8 +401,10 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // A packet that exists points into the memory, which stays mapped then.
-        if self.free.len() == self.frames as usize {
+        // A packet that exists points into the memory, and a layout names it to the kernel. It stays
+        // mapped then.
+        let is_used = Arc::get_mut(&mut self.users).is_none();
+        if self.free.len() == self.frames as usize && !is_used {
             // SAFETY: this is the only place that drops it, and `self` is not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.memory) };
         }

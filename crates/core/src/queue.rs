@@ -128,6 +128,11 @@ pub trait Queue: Send {
     /// as lost. May wait. A queue whose arrivals others end, or that cannot end them, does nothing.
     fn end_arrivals(&mut self) {}
 
+    /// Closes what the queue has open in the kernel or the device. The main thread calls it, and it
+    /// may wait: the lane no longer has the queue. [`close`](Self::close) follows in the lane, and
+    /// returns the frames without waiting. A queue that a running lane cannot lose needs none.
+    fn disconnect(&mut self) {}
+
     /// Closes the queue. It receives and sends nothing afterwards, and returns all frames to the
     /// pool.
     fn close(&mut self, pool: &mut Pool) {

@@ -25,7 +25,7 @@ use crate::{Error, LaneInfo, Program, config};
         2  the command line is wrong\n  \
         3  the configuration is wrong\n  \
         4  a port, a lane or a service cannot be opened here\n  \
-        5  the run went wrong\n  \
+        5  the run went wrong: an interface was removed and is not back, or frames are missing\n  \
         SIGABRT (134 in a shell): a thread panicked; see its message\n\n\
         SIGINT or SIGTERM: the lanes send what they hold, and a summary is printed; a second one \
         ends at once."

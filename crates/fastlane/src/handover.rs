@@ -11,8 +11,8 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::config::plan::Plan;
@@ -40,12 +40,18 @@ pub(crate) fn path(session: &Path) -> PathBuf {
     session.with_extension("kept")
 }
 
-/// Resources that a running application offers to its successor.
+/// Descriptors with their meaning.
 #[derive(Debug)]
-pub(crate) struct Handover {
+pub(crate) struct Offer {
     pub(crate) manifest: Manifest,
     /// The descriptors, in the order of the manifest.
     pub(crate) descriptors: Vec<Arc<OwnedFd>>,
+}
+
+/// Resources that a running application offers to its successor.
+#[derive(Debug)]
+pub(crate) struct Handover {
+    offer: Mutex<Offer>,
     /// True if all tables and message rings were themselves inherited.
     pub(crate) is_inherited: bool,
     /// True once a holder or the service manager has the descriptors.
@@ -73,7 +79,39 @@ impl Handover {
         });
         let (ports, count) = (ports_and_offset, descriptors.len());
         let manifest = Manifest { tables, ports, messages, descriptors: count, ..ours };
-        Self { manifest, descriptors, is_inherited, is_held: AtomicBool::new(false) }
+        let handover = Self::of(Offer { manifest, descriptors });
+        Self { is_inherited, ..handover }
+    }
+
+    /// Creates the handover of a holder.
+    pub(crate) fn of(offer: Offer) -> Self {
+        let (offer, is_held) = (Mutex::new(offer), AtomicBool::new(false));
+        Self { offer, is_inherited: true, is_held }
+    }
+
+    /// Returns the descriptors with their meaning.
+    pub(crate) fn offer(&self) -> MutexGuard<'_, Offer> {
+        self.offer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops offering the ports, because one of them is another one now. A successor opens all
+    /// ports itself.
+    pub(crate) fn withdraw_ports(&self) {
+        let mut offer = self.offer();
+        let Offer { manifest, descriptors } = &mut *offer;
+        let (_, first) = std::mem::take(&mut manifest.ports);
+        let end = manifest.messages.unwrap_or(descriptors.len());
+        descriptors.drain(first..end);
+        manifest.ports.1 = first;
+        manifest.messages = manifest.messages.map(|_| first);
+        manifest.descriptors = descriptors.len();
+    }
+
+    /// Returns true if a successor may continue with the ports.
+    pub(crate) fn holds_ports(&self) -> bool {
+        let offer = self.offer();
+        let end = offer.manifest.messages.unwrap_or(offer.descriptors.len());
+        self.is_held() && end > offer.manifest.ports.1
     }
 
     /// Returns true if a holder or the service manager has the descriptors, so that a successor may
@@ -85,8 +123,9 @@ impl Handover {
     /// Returns the reply to a holder, or of a holder: the manifest and the descriptors from number
     /// `from` on, at most [`DESCRIPTORS_PER_REPLY`].
     pub(crate) fn reply(&self, from: usize) -> Result<Reply, String> {
-        let body = serde_json::to_vec(&self.manifest).map_err(|error| error.to_string())?;
-        let descriptors = self.descriptors.iter().skip(from).take(DESCRIPTORS_PER_REPLY);
+        let offer = self.offer();
+        let body = serde_json::to_vec(&offer.manifest).map_err(|error| error.to_string())?;
+        let descriptors = offer.descriptors.iter().skip(from).take(DESCRIPTORS_PER_REPLY);
         self.is_held.store(true, Ordering::Relaxed);
         Ok(Reply { kind: Kind::Handover, body, descriptors: descriptors.cloned().collect() })
     }

@@ -94,6 +94,7 @@ pub mod metrics;
 pub mod mirror;
 mod numa;
 mod open;
+mod port_monitor;
 mod program;
 mod reshard;
 mod rule_reload;

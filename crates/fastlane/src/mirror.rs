@@ -157,17 +157,20 @@ impl MirrorService {
         let Self { mut follower, netconf, readers, ingress, counts, .. } = self;
         let counts = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
         counts.into_values().for_each(|counts| follower.count_in(counts));
-        let links = linux_interfaces.iter().enumerate();
-        let ports: Vec<_> =
-            links.filter_map(|(port, link)| Some(((*link)?, PortId(port as u16)))).collect();
         // Before the lanes are known: a write that needs memory of an earlier one would wait a
         // second for lanes that do not run yet. It fails at once instead, and the follower writes
         // it again when they have passed a turn.
-        follower.set_ports(&ports);
+        follower.set_ports(&ports_of(&linux_interfaces));
         readers.set_lanes(counters);
         MirrorThread::start(follower, netconf, ingress, linux_interfaces)
             .map_err(|error| failed(format!("its thread cannot start ({error})")))
     }
+}
+
+/// Returns the port of each interface. `linux_interfaces` has the index of each port's interface.
+fn ports_of(linux_interfaces: &[Option<u32>]) -> Vec<(u32, PortId)> {
+    let links = linux_interfaces.iter().enumerate();
+    links.filter_map(|(port, link)| Some(((*link)?, PortId(port as u16)))).collect()
 }
 
 /// Returns the error of an application that needs a mirror without its configuration.

@@ -17,6 +17,7 @@ mod local;
 mod memif;
 mod port_handover;
 mod preflight;
+mod reopen;
 mod tap;
 
 use crate::Error;
@@ -29,6 +30,7 @@ pub(crate) use devices::Devices;
 pub(crate) use exchange::{LaneExchanges, connect};
 pub(crate) use port_handover::{InheritedPorts, PortHandover, PortManifest};
 pub(crate) use preflight::examine;
+pub(crate) use reopen::{LaneMemory, ReopenedDevice, reopen};
 
 /// Opens all ports of `plan`. Inherited ports are taken over; if that fails, `discard` makes those
 /// who hold their descriptors close them, and all ports are opened anew.

@@ -4,15 +4,16 @@ use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::Duration;
 
 use fastlane_capture::{CaptureMailbox, Recorder};
 use fastlane_core::{App, Idle, Lane, LaneConfig, Packet, Turn};
 use fastlane_sharding::{ExchangeConfig, ShardExchange};
+use fastlane_table::Doorbell;
 use fastlane_table::counters::{Counters, LaneCounter};
 use prometheus_client::collector::Collector;
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use crate::app_service::SessionResources;
 use crate::capture::Captures;
@@ -23,6 +24,7 @@ use crate::message_rings::MessageRings;
 use crate::metrics::{Metrics, MetricsError};
 use crate::mirror::{MirrorService, MirrorThread};
 use crate::open::{LaneExchanges, OpenPorts, connect, examine, open};
+use crate::port_monitor::{LaneSwap, LaneSwaps, PortMonitor, Surroundings};
 use crate::reshard::Resharder;
 use crate::rule_reload::RuleReloader;
 use crate::service_manager::ServiceManager;
@@ -57,9 +59,17 @@ where
     drop_unused(&tables);
     plan.ports.iter().try_for_each(|port| examine(plan, port).map(drop))?;
     crate::numa::report(plan);
-    let OpenPorts { mut lanes, devices, facts, counters, linux_interfaces, handover } =
-        open(plan, takeover.ports.take(), || takeover.discard())?;
-    let mirror = mirror.map(|mirror| mirror.start(linux_interfaces, &counters)).transpose()?;
+    let OpenPorts {
+        mut lanes,
+        devices,
+        facts,
+        counters,
+        linux_interfaces,
+        shared_interfaces,
+        handover,
+    } = open(plan, takeover.ports.take(), || takeover.discard())?;
+    let start = |mirror: MirrorService| mirror.start(linux_interfaces.clone(), &counters);
+    let mirror = mirror.map(start).transpose()?;
     let LaneExchanges { parts: exchanges, migration } = connect(plan, &lanes)?;
     let devices = Arc::new(Mutex::new(devices));
     let rings = |kib| MessageRings::open(&mut lanes, kib, takeover.messages.take());
@@ -89,20 +99,50 @@ where
     let notify = |state| service_manager.iter().for_each(|it: &ServiceManager| it.notify(state));
     notify("READY=1");
 
-    let lanes = lanes.into_iter().zip(exchanges).zip(mailboxes);
-    let lanes = lanes.map(|((parts, exchange), captures)| LaneSetup { parts, exchange, captures });
+    let swaps: Vec<LaneSwap> = (0..lanes.len()).map(LaneSwap::new).collect();
+    let layouts = lanes.iter().map(|lane| lane.pool.layout()).collect();
+    let (devices, handover) = (&*devices, &*handover);
+    let around =
+        Surroundings { plan, devices, counters: &counters, handover, mirror: mirror.as_ref() };
+    let lane_swaps = (LaneSwaps::new(swaps.clone()), layouts);
+    let monitor = PortMonitor::new(around, shared_interfaces, linux_interfaces, lane_swaps);
+    let lanes = lanes.into_iter().zip(exchanges).zip(mailboxes).zip(swaps);
+    let lanes = lanes.map(|(((parts, exchange), captures), swap)| LaneSetup {
+        parts,
+        exchange,
+        captures,
+        swap,
+    });
     let lanes = with_applications(plan, apps, lanes);
     let locked = || devices.lock().unwrap_or_else(PoisonError::into_inner);
-    let release = || {
-        notify("STOPPING=1");
-        locked().release(handover.is_held());
+    let mut supervision = Supervision {
+        monitor,
+        publish: || locked().publish(&counters),
+        release: || {
+            notify("STOPPING=1");
+            locked().release(handover.holds_ports());
+        },
     };
-    let lost = run_lanes(plan, lanes, stop, || locked().publish(&counters), release);
+    let lost = run_lanes(plan, lanes, stop, &mut supervision);
+    drop(supervision);
     locked().publish(&counters);
     // Detached at once, because no lane receives claimed frames.
     drop(std::mem::take(&mut *locked()));
     drop((session, metrics, mirror));
-    check_frames(Summary::new(&application, &counters), lost?)
+    let summary = Summary::new(&application, &counters);
+    match lost {
+        Err(Error::Run(reason)) => Err(Error::Run(format!("{reason}\n{summary}"))),
+        lost => check_frames(summary, lost?),
+    }
+}
+
+/// Duties of the main thread while the lanes run.
+struct Supervision<'a, P, R> {
+    monitor: PortMonitor<'a>,
+    /// Publishes the counters of steering and of devices.
+    publish: P,
+    /// Leaves all frames to Linux.
+    release: R,
 }
 
 /// Drops the tables that the application does not ask for, and names those in the configuration.
@@ -144,7 +184,8 @@ fn metrics(
 /// Phases of the end of all lanes. `stop` of the process is set first, by a signal or by the end of
 /// a lane.
 struct LaneEnd {
-    main: Thread,
+    /// Wakes the main thread.
+    main: Doorbell,
     /// Lanes run no more turns. An application that ends itself sets it.
     stop: AtomicBool,
     /// Steering claims no more frames, so lanes may close their queues.
@@ -152,15 +193,22 @@ struct LaneEnd {
 }
 
 impl LaneEnd {
-    /// Creates the state before the end, in the main thread.
-    fn new() -> Self {
+    /// Creates the state before the end.
+    ///
+    /// # Errors
+    /// Returns an error if the process has too many descriptors.
+    fn new() -> Result<Self, Error> {
         let (stop, released) = <(AtomicBool, AtomicBool)>::default();
-        Self { main: thread::current(), stop, released }
+        let main = Doorbell::create().map_err(|error| {
+            let reason = format!("lanes: no descriptor ({error}); raise `ulimit -n`");
+            Error::Service { what: "lanes", reason }
+        })?;
+        Ok(Self { main, stop, released })
     }
 
     /// Wakes the main thread and waits until lanes may close their queues.
     fn wait(&self) {
-        self.main.unpark();
+        self.main.ring();
         while !self.released.load(Ordering::Acquire) {
             thread::park_timeout(Duration::from_millis(1));
         }
@@ -177,16 +225,16 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// Runs each lane in a thread of its own until all have ended. Calls `publish` periodically and
-/// `release` before the queues are closed. Returns the number of frames that were not returned.
+/// Runs each lane in a thread of its own until all have ended. Follows the interfaces of the ports
+/// meanwhile, publishes periodically, and releases before the queues are closed. Returns the number
+/// of frames that were not returned.
 fn run_lanes<A: App + Send>(
     plan: &Plan,
     lanes: impl Iterator<Item = (Option<A>, LaneSetup)>,
     stop: &AtomicBool,
-    mut publish: impl FnMut(),
-    release: impl FnOnce(),
+    supervision: &mut Supervision<'_, impl FnMut(), impl FnMut()>,
 ) -> Result<usize, Error> {
-    let end = &LaneEnd::new();
+    let end = &LaneEnd::new()?;
     thread::scope(|scope| {
         let threads: Vec<_> = lanes
             .enumerate()
@@ -197,7 +245,7 @@ fn run_lanes<A: App + Send>(
                         Some(app) => lane_thread(plan, index, app, lane, end),
                         None => lane_thread(plan, index, NoApplication, lane, end),
                     };
-                    end.main.unpark();
+                    end.main.ring();
                     lost
                 };
                 thread::Builder::new().name(name).spawn_scoped(scope, body)
@@ -208,15 +256,18 @@ fn run_lanes<A: App + Send>(
         let has_stopped =
             || stop.load(Ordering::Relaxed) || end.stop.load(Ordering::Relaxed) || !complete();
         let ended = EndOnDrop(end);
-        while !has_stopped() {
-            thread::park_timeout(PERIOD);
-            publish();
+        let mut failure = Ok(());
+        while failure.is_ok() && !has_stopped() {
+            wait(&end.main, &supervision.monitor);
+            failure = supervision.monitor.step();
+            (supervision.publish)();
         }
         // After a signal, lanes receive until steering claims nothing: rings do not overflow.
-        release();
+        (supervision.release)();
+        supervision.monitor.end();
         stop.store(true, Ordering::Relaxed);
         drop(ended);
-        threads.into_iter().enumerate().try_fold(0, |lost, (lane, thread)| {
+        let lost = threads.into_iter().enumerate().try_fold(0, |lost, (lane, thread)| {
             let thread = thread.map_err(|error| {
                 let reason = format!("its thread cannot start ({error}); configure fewer lanes");
                 Error::Lane { lane, reason }
@@ -224,8 +275,20 @@ fn run_lanes<A: App + Send>(
             // A program that began with `main` has ended with the panic.
             let frames = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
             Ok(lost + frames)
-        })
+        });
+        failure.and(lost)
     })
+}
+
+/// Waits for an event of an interface or of a lane, at most for [`PERIOD`].
+fn wait(main: &Doorbell, monitor: &PortMonitor<'_>) {
+    let timeout = monitor.timeout(PERIOD);
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(timeout.subsec_nanos()) };
+    let mut files = vec![PollFd::new(main, PollFlags::IN)];
+    let events = monitor.interrupt();
+    files.extend(events.iter().map(|events| PollFd::new(events, PollFlags::IN)));
+    // A signal ends the wait early, and the caller looks at the stop flag.
+    let _ = poll(&mut files, Some(&timeout));
 }
 
 /// Parts of a lane besides its application.
@@ -233,6 +296,7 @@ struct LaneSetup {
     parts: LaneConfig,
     exchange: Option<ExchangeConfig>,
     captures: Arc<CaptureMailbox>,
+    swap: LaneSwap,
 }
 
 /// Assigns the applications to their lanes. In master-worker the lanes with ports have none.
@@ -271,7 +335,7 @@ fn lane_thread<A: App>(
     plan: &Plan,
     index: usize,
     app: A,
-    LaneSetup { parts, exchange, captures }: LaneSetup,
+    LaneSetup { parts, exchange, captures, swap }: LaneSetup,
     end: &LaneEnd,
 ) -> usize {
     let cpu = crate::threads::prepare(plan.lanes[index].cpu);
@@ -281,9 +345,10 @@ fn lane_thread<A: App>(
     if let Some(exchange) = exchange {
         lane.join(Box::new(ShardExchange::new(exchange, burst)));
     }
+    lane.swap_queues_by(swap.swap);
     lane.counters().publish(LaneCounter::Thread, crate::threads::thread_id());
     lane.counters().publish(LaneCounter::Cpu, cpu);
-    match watch_interrupts(&lane) {
+    match watch_interrupts(&lane, swap.interrupts.as_deref()) {
         Ok(Some(interrupts)) => lane.wait_on(interrupts, plan.idle),
         Ok(None) if plan.idle != Idle::Busy => {
             tracing::info!(
@@ -303,10 +368,14 @@ fn lane_thread<A: App>(
     lane.close()
 }
 
-/// Returns an epoll instance with all interrupts of a lane, or `None` if a port has no interrupt.
-fn watch_interrupts<A: App>(lane: &Lane<A>) -> rustix::io::Result<Option<OwnedFd>> {
-    let Some(interrupts) = lane.interrupts() else { return Ok(None) };
-    let instance = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+/// Adds all interrupts of a lane to its epoll instance. Returns a duplicate of that, or `None` if a
+/// port has no interrupt.
+fn watch_interrupts<A: App>(
+    lane: &Lane<A>,
+    instance: Option<&OwnedFd>,
+) -> rustix::io::Result<Option<OwnedFd>> {
+    let Some((interrupts, instance)) = lane.interrupts().zip(instance) else { return Ok(None) };
+    let instance = rustix::io::fcntl_dupfd_cloexec(instance, 0)?;
     for (number, interrupt) in interrupts.into_iter().enumerate() {
         let data = epoll::EventData::new_u64(number as u64);
         epoll::add(&instance, interrupt, data, epoll::EventFlags::IN)?;

@@ -78,6 +78,20 @@ impl Interface {
         Ok(Self::new(link.clone(), &ethtool))
     }
 
+    /// Returns the properties of the interface with an index, which survives renaming, in the
+    /// network namespace of the calling thread. `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] when netlink does not answer.
+    pub fn with_index(index: u32) -> Result<Option<Self>, Error> {
+        let links = links()?;
+        let Some(link) = links.into_iter().find(|link| link.index == index) else {
+            return Ok(None);
+        };
+        let ethtool = Ethtool::new().map_err(|error| refused(&link.name, error))?;
+        Ok(Some(Self::new(link, &ethtool)))
+    }
+
     /// Returns all interfaces of the network namespace of the calling thread, ordered by index.
     ///
     /// # Errors

@@ -5,12 +5,11 @@
 //! redirected to the interface's. So Linux sees its Ethernet header, its interface and its VLAN
 //! tag. The TAP ends with its last queue, and with the process.
 
-use std::sync::Arc;
-
 use fastlane_steer::{Program, Rules, Settings};
 
 use crate::error::{Error, NET_ADMIN};
 use crate::interface::Interface;
+use crate::link;
 use crate::tap::{self, TapQueue, TapSettings};
 use fastlane_netlink::{self as netlink, Request};
 
@@ -32,12 +31,51 @@ pub enum Method {
 /// Maximum MTU of a TAP device: `MAX_MTU` of Linux's tun driver without the Ethernet header.
 const MOST_MTU: u32 = 65521;
 
-/// Opens re-entry queues of `interface`: a packet transmitted on one arrives on the interface.
-///
-/// # Errors
-/// Those of [`tap::open`]; [`Error::Unfit`] if the kernel lacks what `method` needs;
-/// [`Error::Program`].
-pub fn open(interface: &Interface, method: Method, queues: usize) -> Result<Vec<TapQueue>, Error> {
+/// Re-entry into an interface, for its owner outside of the lanes: it follows changes of the
+/// interface. Dropping it ends the redirection.
+#[derive(Debug)]
+pub struct Reentry {
+    method: Method,
+    /// Index and name of the TAP device.
+    tap: (u32, String),
+    /// Redirecting program; `None` with `mirred`.
+    program: Option<Program>,
+}
+
+impl Reentry {
+    /// Gives the TAP device the Ethernet address of the interface. Without that, Linux takes
+    /// frames to the new address for somebody else's, and `mirred` drops them.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`].
+    pub fn follow_mac(&self, interface: &Interface) -> Result<(), Error> {
+        if interface.mac == [0; 6] {
+            return Ok(());
+        }
+        link::set_mac(self.tap.0, interface.mac).map_err(|error| {
+            let name = &interface.name;
+            Error::kernel(format!("re-entry into {name}: setting the MAC"), NET_ADMIN, error)
+        })
+    }
+
+    /// Redirects to another interface, which has taken the place of a removed one.
+    ///
+    /// # Errors
+    /// Those of [`open`]. Frames do not re-enter then; the call can be repeated.
+    pub fn redirect_to(&mut self, interface: &Interface) -> Result<(), Error> {
+        check_mac(interface, self.method)?;
+        self.follow_mac(interface)?;
+        self.program = None;
+        if self.method == Method::Mirred {
+            remove_mirred(self.tap.0, interface)?;
+        }
+        self.program = redirect(&self.tap, interface, self.method)?;
+        Ok(())
+    }
+}
+
+/// Checks that the interface has an Ethernet address if the method needs one.
+fn check_mac(interface: &Interface, method: Method) -> Result<(), Error> {
     if method == Method::Mirred && interface.mac == [0; 6] {
         return Err(Error::Unfit {
             subject: format!("re-entry into {}", interface.name),
@@ -45,6 +83,38 @@ pub fn open(interface: &Interface, method: Method, queues: usize) -> Result<Vec<
             remedy: "use an interface that has one, or AF_PACKET".to_owned(),
         });
     }
+    Ok(())
+}
+
+/// Redirects the frames of a TAP device, given by its index and name, to an interface.
+fn redirect(
+    (index, name): &(u32, String),
+    interface: &Interface,
+    method: Method,
+) -> Result<Option<Program>, Error> {
+    match method {
+        Method::Mirred => redirect_by_mirred(*index, interface).map(|()| None),
+        Method::Redirect { mark } => {
+            let settings = Settings { max_length: 0, mark, reenter_ifindex: interface.index };
+            let mut program = Program::load(&Rules::default(), settings)?;
+            program.attach_reenter(name)?;
+            Ok(Some(program))
+        }
+    }
+}
+
+/// Opens re-entry queues of `interface`: a packet transmitted on one arrives on the interface, as
+/// long as the [`Reentry`] exists.
+///
+/// # Errors
+/// Those of [`tap::open`]; [`Error::Unfit`] if the kernel lacks what `method` needs;
+/// [`Error::Program`].
+pub fn open(
+    interface: &Interface,
+    method: Method,
+    queues: usize,
+) -> Result<(Reentry, Vec<TapQueue>), Error> {
+    check_mac(interface, method)?;
     let tap = tap::open(TapSettings {
         // With another address Linux would take the frames for somebody else's.
         mac: (interface.mac != [0; 6]).then_some(interface.mac),
@@ -53,19 +123,10 @@ pub fn open(interface: &Interface, method: Method, queues: usize) -> Result<Vec<
         quiet: true,
         ..TapSettings::default()
     })?;
-    let program = match method {
-        Method::Mirred => {
-            redirect_by_mirred(tap.index, interface)?;
-            None
-        }
-        Method::Redirect { mark } => {
-            let settings = Settings { max_length: 0, mark, reenter_ifindex: interface.index };
-            let mut program = Program::load(&Rules::default(), settings)?;
-            program.attach_reenter(&tap.name)?;
-            Some(Arc::new(program))
-        }
-    };
-    Ok(tap.queues.into_iter().map(|queue| queue.for_reentry(program.clone())).collect())
+    let (queues, tap) = (tap.queues, (tap.index, tap.name));
+    let program = redirect(&tap, interface, method)?;
+    let queues = queues.into_iter().map(TapQueue::for_reentry).collect();
+    Ok((Reentry { method, tap, program }, queues))
 }
 
 // Of `linux/pkt_sched.h`, `linux/pkt_cls.h` and `linux/tc_act/tc_mirred.h`.
@@ -118,6 +179,19 @@ fn redirect_by_mirred(tap: u32, interface: &Interface) -> Result<(), Error> {
                 .attribute(TCA_U32_SEL, &match_all())
         });
     ask("adding the filter that redirects", "cls_u32 or act_mirred", filter)
+}
+
+/// Removes the queueing discipline of an earlier [`redirect_by_mirred`], with its filter.
+fn remove_mirred(tap: u32, interface: &Interface) -> Result<(), Error> {
+    let header = tc_header(tap, CLSACT_HANDLE, TC_H_CLSACT, 0);
+    match netlink::ask(Request::new(libc::RTM_DELQDISC, 0, &header)) {
+        // An attempt that failed had removed it.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => Ok(()),
+        other => other.map(drop).map_err(|error| {
+            let name = &interface.name;
+            Error::kernel(format!("re-entry into {name}: removing the filter"), NET_ADMIN, error)
+        }),
+    }
 }
 
 fn mirred(action: Request, interface: u32) -> Request {

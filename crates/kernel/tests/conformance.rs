@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 
 use fastlane_core::{KernelPath, Queue};
 use fastlane_kernel::af_packet::{AfPacketSettings, Device};
-use fastlane_kernel::reentry::{self, Method};
+use fastlane_kernel::reentry::{self, Method, Reentry};
 use fastlane_kernel::tap::{self, Tap, TapQueue, TapSettings};
 use fastlane_steer::Rules;
 use fastlane_testing::namespace::Wire;
@@ -138,6 +138,7 @@ struct AfPacketRig {
     hosts: Hosts,
     peer: Wire,
     device: Option<Device>,
+    reentry: Option<Reentry>,
     kernel: Option<Datagrams>,
 }
 
@@ -154,7 +155,7 @@ impl Rig for AfPacketRig {
     fn open(_: &Spec) -> Option<Self> {
         let hosts = Hosts::new("")?;
         let peer = hosts.at_peer(|| wire("p0"));
-        Some(Self { hosts, peer, device: None, kernel: None })
+        Some(Self { hosts, peer, device: None, reentry: None, kernel: None })
     }
 
     fn lanes(&mut self, spec: &Spec) -> Vec<LaneRig> {
@@ -174,8 +175,10 @@ impl Rig for AfPacketRig {
         self.device = Some(device);
         let mut back = Vec::new();
         if spec.kernel {
-            back = reentry::open(&interface, Method::Redirect { mark: MARK }, spec.lanes)
-                .expect("a way back");
+            let (reentry, queues) =
+                reentry::open(&interface, Method::Redirect { mark: MARK }, spec.lanes)
+                    .expect("a way back");
+            (self.reentry, back) = (Some(reentry), queues);
             self.kernel = Some(Datagrams(bound_udp(KERNEL, "d0")));
         }
         let path = |queue| KernelPath { queue: Box::new(queue), receives: false };

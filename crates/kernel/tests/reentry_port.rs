@@ -41,7 +41,7 @@ fn both_ways_lead_into_the_interface_once() {
     let mut linux = Datagrams(bound_udp("0.0.0.0:40000", "d0"));
     for how in [Method::Mirred, Method::Redirect { mark: MARK }, Method::Redirect { mark: 0 }] {
         let before = output("ip -brief link");
-        let mut queues = reentry::open(&interface("d0"), how, 2).unwrap();
+        let (_reentry, mut queues) = reentry::open(&interface("d0"), how, 2).unwrap();
         assert_eq!(queues.len(), 2);
         for queue in &mut queues {
             assert_eq!(reenter(queue, 20, &mut linux), 20, "{how:?}");
@@ -66,7 +66,7 @@ fn an_interface_without_address_is_refused() {
 #[test]
 fn linux_keeps_quiet_on_the_way_back() {
     let Some(_hosts) = Hosts::new("") else { return };
-    let mut queues = reentry::open(&interface("d0"), Method::Mirred, 1).unwrap();
+    let (_reentry, mut queues) = reentry::open(&interface("d0"), Method::Mirred, 1).unwrap();
     let links = output("ip -details link show type tun");
     assert!(links.contains("addrgenmode none") && links.contains("NOARP"), "{links}");
     assert!(!links.contains("MULTICAST"), "{links}");
@@ -84,7 +84,8 @@ fn an_af_packet_port_does_not_see_its_own_frames_again() {
     let settings = AfPacketSettings { mark: MARK, ..AfPacketSettings::new(interface("d0")) };
     let mut device = Device::open(&settings, &Rules::default()).unwrap();
     let mut queue = device.queue(PortId(0), 0).unwrap();
-    let mut back = reentry::open(&interface("d0"), Method::Redirect { mark: MARK }, 1).unwrap();
+    let (_reentry, mut back) =
+        reentry::open(&interface("d0"), Method::Redirect { mark: MARK }, 1).unwrap();
     let mut linux = Datagrams(bound_udp("0.0.0.0:40000", "d0"));
     let mut peer = hosts.at_peer(|| wire("p0"));
     let (mut burst, mut pool) = (Burst::new(32), pool(64));

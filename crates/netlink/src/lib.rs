@@ -2,11 +2,15 @@
 
 #![forbid(unsafe_code)]
 
+mod link_events;
+
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+pub use link_events::{LinkEvent, LinkEvents};
 
 /// Length of `struct nlmsghdr`.
 const HEADER: usize = 16;

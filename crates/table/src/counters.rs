@@ -45,7 +45,7 @@ const CACHE_LINE_WORDS: usize = 8;
 pub const FENCE_TURNS: u64 = 16;
 
 mod names;
-pub use names::{LaneCounter, PortCounter};
+pub use names::{DownReason, LaneCounter, PortCounter};
 
 /// Offsets of the names and blocks, in words, computed from the numbers of lanes and ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,6 +206,25 @@ impl Counters {
     pub fn shared_port(&self, port: usize) -> PortCounters {
         assert!(port < self.layout.ports, "port {port} of {}", self.layout.ports);
         PortCounters(self.block(self.layout.shared_port(port)))
+    }
+
+    /// Returns the reason why a port is down, or `None` while it is up.
+    ///
+    /// # Panics
+    /// Panics if there is no such port.
+    #[must_use]
+    pub fn down_reason(&self, port: usize) -> Option<DownReason> {
+        DownReason::from_number(self.shared_port(port).load(PortCounter::DownReason))
+    }
+
+    /// Sets the reason why a port is down; `None` while it is up. Only the process that created the
+    /// counters may call it, outside of the lanes.
+    ///
+    /// # Panics
+    /// Panics if there is no such port.
+    pub fn set_down_reason(&self, port: usize, reason: Option<DownReason>) {
+        let number = reason.map_or(0, |reason| reason as u64);
+        self.shared_port(port).store(PortCounter::DownReason, number);
     }
 
     /// Returns a counter of a port, summed over the lanes and the process.

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use fastlane_core::{Pool, Statistics};
+use fastlane_core::{Pool, PoolLayout, Statistics};
 
 use super::{BoundSocket, OpenQueue};
 use crate::in_flight::{FrameQuota, InFlight};
@@ -19,7 +19,7 @@ const DRAIN_STEP: Duration = Duration::from_micros(100);
 impl OpenQueue {
     pub(crate) fn new(
         bound: BoundSocket,
-        pool: &Pool,
+        pool: &PoolLayout,
         settings: &Settings,
         quota: FrameQuota,
     ) -> Self {
@@ -81,6 +81,15 @@ impl OpenQueue {
         self.unread = u64::from(self.rings.receive.available(u32::MAX));
     }
 
+    /// Closes the socket, which also removes it from the steering program's map. Returns the account
+    /// of the frames that were in flight. The kernel uses none of them afterwards, unless a
+    /// zero-copy driver has not released the queue: then another socket on it cannot be bound.
+    pub(super) fn disconnect(self) -> InFlight {
+        let Self { socket, rings, in_flight, .. } = self;
+        drop((socket, rings));
+        in_flight
+    }
+
     /// Closes the socket, which also removes it from the steering program's map, and returns all
     /// frames to the pool. The kernel uses none of them afterwards.
     pub(super) fn close(self, pool: &mut Pool) {
@@ -89,7 +98,7 @@ impl OpenQueue {
         drop(socket);
         drop(rings);
         if zero_copy {
-            Socket::await_release(pool, interface, queue);
+            Socket::await_release(&pool.layout(), interface, queue);
         }
         in_flight.reclaim_all(pool);
     }

@@ -58,6 +58,7 @@ impl LanePorts {
             ports: Vec::new(),
             counters: Vec::new(),
             losses: vec![Statistics::default(); ports.len()],
+            past_losses: vec![Statistics::default(); ports.len()],
         };
         for (number, port) in ports.into_iter().enumerate() {
             let (first, count) = (all.queues.len(), port.queues.len());
@@ -84,6 +85,44 @@ impl LanePorts {
         }
     }
 
+    /// Replaces the queues of a port. `slots` is empty and has room for all queues of the lane; it
+    /// returns empty. `detach` takes each old queue and returns the losses that it has counted.
+    pub(crate) fn replace_queues(
+        &mut self,
+        port: usize,
+        installed: &mut Vec<Box<dyn Queue>>,
+        slots: &mut Vec<QueueSlot>,
+        pool: &Pool,
+        mut detach: impl FnMut(Box<dyn Queue>) -> Statistics,
+    ) {
+        let LanePort { first, count, .. } = self.ports[port];
+        let (added, counters) = (installed.len(), &self.counters[port]);
+        let mut installed = installed
+            .drain(..)
+            .enumerate()
+            .map(|(number, queue)| QueueSlot::new(queue, port, counters, number, pool));
+        std::mem::swap(&mut self.queues, slots);
+        for (at, slot) in slots.drain(..).enumerate() {
+            if at == first {
+                self.queues.extend(installed.by_ref());
+            }
+            match slot.port == port {
+                true => self.past_losses[port] += detach(slot.queue),
+                false => self.queues.push(slot),
+            }
+        }
+        self.queues.extend(installed); // of the last port, which had no queue
+        self.ports[port].count = added;
+        for later in &mut self.ports[port + 1..] {
+            later.first = later.first - count + added;
+        }
+    }
+
+    /// Adds losses of queues of a port that were replaced.
+    pub(crate) fn add_past_losses(&mut self, port: usize, losses: Statistics) {
+        self.past_losses[port] += losses;
+    }
+
     /// Prepares all queues for waiting. Returns true if packets have arrived at one.
     pub(crate) fn arm(&mut self) -> bool {
         let peers = self.kernel_peers.iter_mut().filter(|peer| peer.receives);
@@ -101,7 +140,7 @@ impl LanePorts {
 
     /// Publishes the losses that the queues have counted.
     pub(crate) fn publish_statistics(&mut self) {
-        self.losses.fill(Statistics::default());
+        self.losses.copy_from_slice(&self.past_losses);
         let peers = self.kernel_peers.iter_mut().map(|peer| &mut peer.slot);
         for slot in self.queues.iter_mut().chain(peers) {
             self.losses[slot.port] += slot.queue.statistics();

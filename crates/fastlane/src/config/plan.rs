@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use fastlane_core as core;
 use fastlane_core::PortId;
@@ -24,6 +25,9 @@ pub(crate) use capacities::MAX_TABLES;
 
 /// Maximum number of ports: each lane has an entry for every port number.
 const MAX_PORTS: usize = 256;
+
+/// Default time within which a port must be reopened, in seconds.
+const REOPEN_WITHIN: u64 = 60;
 
 /// Frame sizes that AF_XDP allows: at most a page (kernel: Documentation/networking/af_xdp.rst).
 const AF_XDP_FRAME_SIZES: [usize; 2] = [2048, 4096];
@@ -93,6 +97,9 @@ pub(crate) struct PortPlan {
     pub lanes: Vec<usize>,
     /// Selection of the lane for received packets.
     pub lane_by: LaneBy,
+    /// Time within which the port must be reopened after its interface was removed; `None` if the
+    /// application ends at once.
+    pub reopen_within: Option<Duration>,
 }
 
 /// Path of packets into Linux.
@@ -241,6 +248,7 @@ fn port_plan(
     }
     let rules = super::rules::resolve(&port.steer).map_err(|what| refuse(at("steer"), what))?;
     let shared = port.driver.is_shared();
+    let reopen_within = reopen_within(&port, at)?;
     let kernel = match port.kernel {
         None if shared => KernelPlan::ReEnter,
         Some(raw::Kernel::ReEnter) if shared => KernelPlan::ReEnter,
@@ -258,7 +266,32 @@ fn port_plan(
     let chosen = threads.lanes_of(&at("lanes"), port.lanes, lanes)?;
     let lane_by = threads.lane_by(&at("lane-by"), port.lane_by.as_ref())?;
     check_driver(&name, &port.driver)?;
-    Ok(PortPlan { id, driver: port.driver, rules, kernel, lanes: chosen, lane_by, name })
+    let driver = port.driver;
+    Ok(PortPlan { id, driver, rules, kernel, lanes: chosen, lane_by, name, reopen_within })
+}
+
+/// Resolves the behaviour when the interface is removed.
+fn reopen_within(port: &raw::Port, at: impl Fn(&str) -> String) -> Result<Option<Duration>, Error> {
+    if !port.driver.is_shared() {
+        let keys = [
+            ("on-removal", port.on_removal.is_some()),
+            ("reopen-within-s", port.reopen_within_s.is_some()),
+        ];
+        let Some((key, _)) = keys.into_iter().find(|(_, is_set)| *is_set) else { return Ok(None) };
+        let what = "it has no effect on this driver; remove it, or use af-xdp or af-packet";
+        return Err(refuse(at(key), what));
+    }
+    let seconds = port.reopen_within_s;
+    if port.on_removal == Some(raw::OnRemoval::Exit) {
+        let what = "it has no effect with `\"on-removal\": \"exit\"`; remove one of them";
+        return seconds.map_or(Ok(None), |_| Err(refuse(at("reopen-within-s"), what)));
+    }
+    let seconds = seconds.unwrap_or(REOPEN_WITHIN);
+    if !(1..=86_400).contains(&seconds) {
+        let what = format!("{seconds} is not allowed; write 1 to 86400");
+        return Err(refuse(at("reopen-within-s"), what));
+    }
+    Ok(Some(Duration::from_secs(seconds)))
 }
 
 /// Resolves the capacity of the rings between lanes; `None` if packets stay in their lanes.
@@ -450,6 +483,13 @@ mod tests {
         assert_eq!(of_port(port), "ports.wire.steer: rule 2: gtp-u must be `true` or absent");
         let port = json!({ "driver": { "pcap": { "write": "x", "repeat": 2 } } });
         assert!(of_port(port).starts_with("ports.wire.driver.pcap.repeat: there is nothing to"));
+        let port = json!({ "driver": { "memory": {} }, "on-removal": "exit" });
+        assert!(of_port(port).starts_with("ports.wire.on-removal: it has no effect on this"));
+        let xdp = json!({ "af-xdp": { "interface": "x" } });
+        let port = json!({ "driver": xdp, "on-removal": "exit", "reopen-within-s": 1 });
+        assert!(of_port(port).starts_with("ports.wire.reopen-within-s: it has no effect with"));
+        let port = json!({ "driver": xdp, "reopen-within-s": 0 });
+        assert!(of_port(port).starts_with("ports.wire.reopen-within-s: 0 is not allowed"));
         let port = json!({ "driver": { "memory": {} }, "lanes": [0, 0] });
         assert!(of_port(port).starts_with("ports.wire.lanes: lane 0 is named twice"));
     }

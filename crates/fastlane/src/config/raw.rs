@@ -174,6 +174,24 @@ pub struct Port {
     /// The lanes that have this port, by their index in `cpus`. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lanes: Option<Vec<usize>>,
+    /// Behaviour when the interface is removed while the application runs (af-xdp and af-packet).
+    /// Default: `reopen`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_removal: Option<OnRemoval>,
+    /// Time in seconds, 1 to 86400, within which `reopen` must succeed. After it the application
+    /// ends with exit status 5. Default: 60.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reopen_within_s: Option<u64>,
+}
+
+/// Behaviour when the interface of a port is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnRemoval {
+    /// Waits for an interface of the same name that is up, and opens the port on it.
+    Reopen,
+    /// Ends the application with exit status 5.
+    Exit,
 }
 
 /// Selection of the lane for a packet. Packets with the same key always go to the same lane, so

@@ -106,12 +106,12 @@ impl FdStore {
         handover: &Handover,
     ) -> bool {
         if handover.is_inherited
-            && self.manifest.as_ref().is_some_and(|it| it.equals(&handover.manifest))
+            && self.manifest.as_ref().is_some_and(|it| it.equals(&handover.offer().manifest))
         {
             return true;
         }
         self.remove(service_manager);
-        let needed = handover.descriptors.len() + 1;
+        let needed = handover.offer().descriptors.len() + 1;
         if needed == 1 || service_manager.limit == Some(0) {
             return false;
         }
@@ -134,10 +134,11 @@ impl FdStore {
 }
 
 fn store(service_manager: &ServiceManager, handover: &Handover) -> std::io::Result<()> {
-    for (index, descriptor) in handover.descriptors.iter().enumerate() {
+    let offer = handover.offer();
+    for (index, descriptor) in offer.descriptors.iter().enumerate() {
         service_manager.store(&format!("{PREFIX}{index}"), descriptor.as_fd())?;
     }
-    service_manager.store(MANIFEST, write(&handover.manifest)?.as_fd())
+    service_manager.store(MANIFEST, write(&offer.manifest)?.as_fd())
 }
 
 /// Writes the manifest to a memfd that is sealed against changes.

@@ -70,7 +70,24 @@ impl<'a> Page<'_, 'a> {
             labels
         });
         let help = "The ports, their interfaces and their ways into Linux.";
-        self.info("fastlane_port", help, ports.collect())
+        self.info("fastlane_port", help, ports.collect())?;
+        self.port_states()
+    }
+
+    /// Writes for each port if it is up, and the reason if not.
+    fn port_states(&mut self) -> fmt::Result {
+        let Collector { application, counters, .. } = self.collector;
+        let help = "1 while the port receives and sends; 0 while it cannot, by the reason.";
+        let mut metric =
+            self.encoder.encode_descriptor("fastlane_port_up", help, None, MetricType::Gauge)?;
+        for (port, facts) in application.ports.iter().enumerate() {
+            let reason = counters.down_reason(port);
+            let mut labels = port_labels(facts);
+            labels.push(("reason", reason.map_or("", |reason| reason.name())));
+            let up = i64::from(reason.is_none());
+            metric.encode_family(&labels)?.encode_gauge(&up)?;
+        }
+        Ok(())
     }
 
     fn lanes(&mut self) -> fmt::Result {

@@ -1,7 +1,8 @@
 //! Thread that applies netlink events to the mirror's tables.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Handle of the thread `mirror`. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct MirrorThread {
-    stop: Arc<Doorbell>,
+    signal: Arc<Signal>,
     statistics: Arc<Mutex<FollowerStatistics>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -33,13 +34,23 @@ impl MirrorThread {
         linux_interfaces: Vec<Option<u32>>,
     ) -> io::Result<Self> {
         ingress.publish(&linux_interfaces, &netconf.conf);
-        let stop = Arc::new(Doorbell::create()?);
+        let signal = Arc::new(Signal {
+            doorbell: Doorbell::create()?,
+            stop: AtomicBool::new(false),
+            linux_interfaces: Mutex::default(),
+        });
         let statistics = Arc::new(Mutex::new(follower.statistics()));
-        let (theirs, shown) = (Arc::clone(&stop), Arc::clone(&statistics));
+        let (theirs, shown) = (Arc::clone(&signal), Arc::clone(&statistics));
         let following = FollowLoop { follower, netconf, ingress, linux_interfaces, shown };
         let body = move || following.run(&theirs);
         let thread = std::thread::Builder::new().name("mirror".to_owned()).spawn(body)?;
-        Ok(Self { stop, statistics, thread: Some(thread) })
+        Ok(Self { signal, statistics, thread: Some(thread) })
+    }
+
+    /// Replaces the index of each port's interface in Linux, after an interface was created again.
+    pub(crate) fn set_interfaces(&self, linux_interfaces: Vec<Option<u32>>) {
+        *self.signal.lock() = Some(linux_interfaces);
+        self.signal.doorbell.ring();
     }
 
     /// Returns the collector of its statistics, which stays valid after the end of the thread.
@@ -50,10 +61,26 @@ impl MirrorThread {
 
 impl Drop for MirrorThread {
     fn drop(&mut self) {
-        self.stop.ring();
+        self.signal.stop.store(true, Ordering::Relaxed);
+        self.signal.doorbell.ring();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // a panic has printed its message
         }
+    }
+}
+
+/// Requests to the thread.
+#[derive(Debug)]
+struct Signal {
+    doorbell: Doorbell,
+    stop: AtomicBool,
+    /// New interfaces of the ports.
+    linux_interfaces: Mutex<Option<Vec<Option<u32>>>>,
+}
+
+impl Signal {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Option<u32>>>> {
+        self.linux_interfaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -67,11 +94,16 @@ struct FollowLoop {
 }
 
 impl FollowLoop {
-    fn run(mut self, stop: &Doorbell) {
+    fn run(mut self, signal: &Signal) {
         let mut failing = false;
         loop {
-            let done = match self.wait(stop, failing) {
-                Ok(true) => return,
+            let done = match self.wait(&signal.doorbell, failing) {
+                Ok(true) if signal.stop.load(Ordering::Relaxed) => return,
+                Ok(true) => {
+                    signal.doorbell.drain();
+                    self.replace_interfaces(signal.lock().take(), failing);
+                    continue;
+                }
                 Ok(false) => self.step(),
                 Err(error) => Err(error),
             };
@@ -93,15 +125,25 @@ impl FollowLoop {
         }
     }
 
-    /// Waits for events or a timeout. Returns true if the thread is to end.
-    fn wait(&self, stop: &Doorbell, failing: bool) -> Result<bool, String> {
+    /// Follows the interfaces of the ports. While the mirror fails, they are published later.
+    fn replace_interfaces(&mut self, linux_interfaces: Option<Vec<Option<u32>>>, failing: bool) {
+        let Some(linux_interfaces) = linux_interfaces else { return };
+        self.linux_interfaces = linux_interfaces;
+        self.follower.set_ports(&super::ports_of(&self.linux_interfaces));
+        if !failing {
+            self.ingress.publish(&self.linux_interfaces, &self.netconf.conf);
+        }
+    }
+
+    /// Waits for events or a timeout. Returns true if the thread is signalled.
+    fn wait(&self, signal: &Doorbell, failing: bool) -> Result<bool, String> {
         let timeouts = [self.follower.timeout(), self.netconf.timeout()];
         let timeout = if failing { Some(RETRY) } else { timeouts.into_iter().flatten().min() };
         let timeout = timeout.map(|time| Timespec {
             tv_sec: time.as_secs() as i64,
             tv_nsec: i64::from(time.subsec_nanos()),
         });
-        let mut files = vec![PollFd::new(stop, PollFlags::IN)];
+        let mut files = vec![PollFd::new(signal, PollFlags::IN)];
         if !failing {
             files.push(PollFd::new(&self.follower, PollFlags::IN));
             files.push(PollFd::new(&self.netconf, PollFlags::IN));

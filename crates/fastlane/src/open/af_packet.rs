@@ -1,11 +1,14 @@
 //! Ports over AF_PACKET, on an interface that Linux keeps.
 
-use fastlane_kernel::af_packet;
+use fastlane_core::Queue;
 use fastlane_kernel::reentry::Method;
+use fastlane_kernel::{Interface, af_packet};
+use fastlane_steer::Rules;
 
+use super::reopen::{Reopened, ReopenedDevice};
 use super::{OpenContext, kernel_path, preflight};
 use crate::Error;
-use crate::config::plan::{KernelPlan, PortPlan};
+use crate::config::plan::{KernelPlan, Plan, PortPlan};
 use crate::config::raw;
 
 /// Socket mark of frames that re-enter Linux, so that the port does not receive them again.
@@ -18,18 +21,9 @@ pub(super) fn open(
     port: &PortPlan,
     packet: &raw::AfPacket,
 ) -> Result<(), Error> {
-    let refuse = |error: fastlane_kernel::Error| Error::port(&port.name, error);
     let interface = preflight::of_af_packet(context.plan, port, packet)?;
     preflight::warn_if_down(port, &interface);
-    let settings = af_packet::AfPacketSettings {
-        interface: interface.clone(),
-        queues: port.lanes.len(),
-        ring_frames: packet.ring,
-        max_length: preflight::room(context.plan) as u32,
-        promiscuous: packet.promiscuous,
-        mark: REENTRY_MARK,
-    };
-    let mut device = af_packet::Device::open(&settings, &port.rules).map_err(refuse)?;
+    let mut device = open_device(context.plan, port, packet, &interface, &port.rules)?;
     for (number, lane) in port.lanes.iter().enumerate() {
         if let Some(queue) = device.queue(port.id, number) {
             context.add(*lane, port, Box::new(queue));
@@ -40,8 +34,43 @@ pub(super) fn open(
     }
     let number = usize::from(port.id.0);
     context.facts[number].mode = "ring in, sendmmsg out".to_owned();
-    context.facts[number].interface = Some(interface.name);
-    context.linux_interfaces[number] = Some(interface.index);
+    context.shares(port, interface);
     context.devices.af_packet.push((number, device));
     Ok(())
+}
+
+/// Opens the port again on an interface that has taken the place of a removed one. The queues
+/// receive at once.
+pub(super) fn reopen(
+    plan: &Plan,
+    port: &PortPlan,
+    packet: &raw::AfPacket,
+    rules: &Rules,
+) -> Result<Reopened, Error> {
+    let interface = preflight::of_af_packet(plan, port, packet)?;
+    let mut device = open_device(plan, port, packet, &interface, rules)?;
+    let queues = port.lanes.iter().enumerate().filter_map(|(number, lane)| {
+        let queue: Box<dyn Queue> = Box::new(device.queue(port.id, number)?);
+        Some((*lane, queue))
+    });
+    let queues = queues.collect();
+    Ok(Reopened { interface, queues, device: ReopenedDevice::AfPacket(device) })
+}
+
+fn open_device(
+    plan: &Plan,
+    port: &PortPlan,
+    packet: &raw::AfPacket,
+    interface: &Interface,
+    rules: &Rules,
+) -> Result<af_packet::Device, Error> {
+    let settings = af_packet::AfPacketSettings {
+        interface: interface.clone(),
+        queues: port.lanes.len(),
+        ring_frames: packet.ring,
+        max_length: preflight::room(plan) as u32,
+        promiscuous: packet.promiscuous,
+        mark: REENTRY_MARK,
+    };
+    af_packet::Device::open(&settings, rules).map_err(|error| Error::port(&port.name, error))
 }

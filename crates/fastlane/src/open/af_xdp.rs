@@ -2,8 +2,12 @@
 //! of each lane.
 
 use fastlane_af_xdp as af_xdp;
+use fastlane_core::Queue;
+use fastlane_kernel::Interface;
 use fastlane_kernel::reentry::Method;
+use fastlane_steer::Rules;
 
+use super::reopen::{LaneMemory, Reopened, ReopenedDevice};
 use super::{InheritedPorts, OpenContext, kernel_path, preflight};
 use crate::Error;
 use crate::config::plan::{KernelPlan, Plan, PortPlan};
@@ -26,7 +30,28 @@ pub(super) fn attach(
             name = interface.name
         );
     }
-    let settings = af_xdp::Settings {
+    let settings = settings(xdp, &interface);
+    let longest = af_xdp::longest_frame(context.plan.frame_size);
+    let inherited = context.inherited.as_mut().filter(|inherited| inherited.has_sockets());
+    let device = match inherited {
+        Some(inherited) => {
+            inherited.device(port, settings).map_err(|reason| Error::port(&port.name, reason))?
+        }
+        None => af_xdp::Device::open(settings, &port.rules, longest).map_err(refuse)?,
+    };
+    if matches!(port.kernel, KernelPlan::ReEnter) {
+        // In generic XDP mode a redirect would run the program again; mirred works in all modes.
+        kernel_path::reenter(context, port, &interface, Method::Mirred)?;
+    }
+    context.devices.af_xdp.push((usize::from(port.id.0), device));
+    context.xdp_queues.push(interface.receive_queues);
+    context.shares(port, interface);
+    Ok(())
+}
+
+/// Returns the settings of a device.
+fn settings(xdp: &raw::AfXdp, interface: &Interface) -> af_xdp::Settings {
+    af_xdp::Settings {
         interface: interface.name.clone(),
         index: interface.index,
         mode: match xdp.mode {
@@ -42,24 +67,45 @@ pub(super) fn attach(
             .busy_poll
             .map(|poll| af_xdp::BusyPoll { microseconds: poll.time_us, budget: poll.budget }),
         virtual_device: interface.is_virtual,
-    };
-    let longest = af_xdp::longest_frame(context.plan.frame_size);
-    let inherited = context.inherited.as_mut().filter(|inherited| inherited.has_sockets());
-    let device = match inherited {
-        Some(inherited) => {
-            inherited.device(port, settings).map_err(|reason| Error::port(&port.name, reason))?
-        }
-        None => af_xdp::Device::open(settings, &port.rules, longest).map_err(refuse)?,
-    };
-    if matches!(port.kernel, KernelPlan::ReEnter) {
-        // In generic XDP mode a redirect would run the program again; mirred works in all modes.
-        kernel_path::reenter(context, port, &interface, Method::Mirred)?;
     }
-    context.facts[usize::from(port.id.0)].interface = Some(interface.name.clone());
-    context.linux_interfaces[usize::from(port.id.0)] = Some(interface.index);
-    context.devices.af_xdp.push((usize::from(port.id.0), device));
-    context.xdp_queues.push(interface.receive_queues);
-    Ok(())
+}
+
+/// Opens the port again, on an interface that has taken the place of a removed one or has other
+/// queues. The device claims nothing for a queue before its lane has it.
+pub(super) fn reopen(
+    plan: &Plan,
+    port: &PortPlan,
+    xdp: &raw::AfXdp,
+    rules: &Rules,
+    memory: &LaneMemory<'_>,
+) -> Result<Reopened, Error> {
+    let refuse = |error: af_xdp::Error| Error::port(&port.name, error);
+    let interface = preflight::of_af_xdp(plan, port, xdp)?;
+    let longest = af_xdp::longest_frame(plan.frame_size);
+    let settings = settings(xdp, &interface);
+    let mut device = af_xdp::Device::open(settings, rules, longest).map_err(refuse)?;
+    let (mut queues, mut sockets) = (Vec::new(), Vec::new());
+    for (lane, layout) in memory.layouts.iter().enumerate() {
+        let mine = (0..interface.receive_queues)
+            .filter(|queue| Plan::lane_of(port, *queue as usize) == lane);
+        let mine: Vec<u32> = mine.collect();
+        if mine.is_empty() {
+            continue;
+        }
+        let total = memory.other_queues[lane] + mine.len();
+        let request = af_xdp::OpenRequest { device: &mut device, port: port.id, queues: mine };
+        for opened in af_xdp::reopen(layout, total, request).map_err(refuse)? {
+            tracing::info!("port `{}`: queue {}: {}", port.name, opened.queue, opened.mode);
+            let socket = opened.handle.interrupt().map(|socket| socket.try_clone_to_owned());
+            let socket = socket.transpose().map_err(|error| {
+                let reason = format!("duplicating a socket: {error}; raise `ulimit -n`");
+                Error::port(&port.name, reason)
+            })?;
+            sockets.extend(socket.map(|socket| (opened.queue, socket)));
+            queues.push((lane, Box::new(opened.handle) as Box<dyn Queue>));
+        }
+    }
+    Ok(Reopened { interface, queues, device: ReopenedDevice::AfXdp { device, sockets } })
 }
 
 /// Opens or takes over the AF_XDP sockets, lane by lane.

@@ -2,6 +2,7 @@
 
 use fastlane_core::{KernelPath, LaneConfig, Pool, Port, Queue};
 use fastlane_hold::HoldArea;
+use fastlane_kernel::Interface;
 use fastlane_kernel::tap::Carrier;
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
@@ -26,6 +27,8 @@ pub(crate) struct OpenPorts {
     pub(crate) counters: Counters,
     /// Index of each port's interface in Linux, if it has one.
     pub(crate) linux_interfaces: Vec<Option<u32>>,
+    /// Interfaces that ports share with Linux, by the number of the port.
+    pub(crate) shared_interfaces: Vec<(usize, Interface)>,
     /// Descriptors that a successor can take over.
     pub(crate) handover: PortHandover,
 }
@@ -48,6 +51,8 @@ pub(super) struct OpenContext<'a> {
     pub(super) peers: Vec<Option<Carrier>>,
     /// Index of each port's interface in Linux.
     pub(super) linux_interfaces: Vec<Option<u32>>,
+    /// Interfaces that ports share with Linux.
+    pub(super) shared_interfaces: Vec<(usize, Interface)>,
     pub(super) inherited: Option<InheritedPorts>,
     pub(super) handover: PortHandover,
 }
@@ -94,6 +99,7 @@ impl<'a> OpenContext<'a> {
             states: plan.ports.iter().map(|_| None).collect(),
             peers: plan.ports.iter().map(|_| None).collect(),
             linux_interfaces: vec![None; plan.ports.len()],
+            shared_interfaces: Vec::new(),
             inherited,
             handover: PortHandover::default(),
         })
@@ -109,11 +115,20 @@ impl<'a> OpenContext<'a> {
     /// Creates the counters and the configuration of each lane.
     pub(super) fn finish(self) -> Result<OpenPorts, Error> {
         let Self {
-            plan, lanes, mut devices, facts, states, peers, linux_interfaces, handover, ..
+            plan,
+            lanes,
+            mut devices,
+            facts,
+            states,
+            peers,
+            linux_interfaces,
+            shared_interfaces,
+            handover,
+            ..
         } = self;
         for ((port, state), peer) in plan.ports.iter().zip(states).zip(peers) {
             if let Some(state) = state {
-                devices.links.push(Link::new(&port.name, state, peer));
+                devices.links.push(Link::new(port, state, peer));
             }
         }
         let counters = Counters::create(lanes.len(), plan.ports.len()).map_err(|error| {
@@ -155,8 +170,18 @@ impl<'a> OpenContext<'a> {
             facts,
             counters,
             linux_interfaces,
+            shared_interfaces,
             handover,
         })
+    }
+
+    /// Records the interface of a port that Linux keeps.
+    pub(super) fn shares(&mut self, port: &PortPlan, interface: Interface) {
+        let number = usize::from(port.id.0);
+        self.facts[number].interface = Some(interface.name.clone());
+        self.linux_interfaces[number] = Some(interface.index);
+        self.shared_interfaces.push((number, interface));
+        self.devices.shared_rules.push((number, port.rules.clone()));
     }
 }
 

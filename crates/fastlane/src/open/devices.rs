@@ -3,6 +3,7 @@
 use fastlane_af_xdp as af_xdp;
 use fastlane_core::{Filter, LossReader, Statistics};
 use fastlane_kernel::af_packet;
+use fastlane_kernel::reentry::Reentry;
 use fastlane_kernel::tap::TapSwitch;
 use fastlane_steer::{Counts, Rules};
 use fastlane_table::counters::{Counters, PortCounter};
@@ -18,6 +19,12 @@ pub(crate) struct Devices {
     pub(super) af_packet: Vec<(usize, af_packet::Device)>,
     pub(super) taps: Vec<TapSwitch>,
     pub(super) links: Vec<Link>,
+    /// Re-entry of ports on interfaces that Linux keeps.
+    pub(super) reentries: Vec<(usize, Reentry)>,
+    /// Rules in force on interfaces that Linux keeps, by port.
+    pub(super) shared_rules: Vec<(usize, Rules)>,
+    /// Steering counters of devices that were closed, by port.
+    past_counts: Vec<(usize, Counts)>,
     lane_rules: Vec<(usize, LaneRules)>,
     /// Losses below the queues of each port.
     losses: Vec<PortLosses>,
@@ -69,10 +76,14 @@ impl Devices {
             return Err("the application is ending; change the rules after its start".to_owned());
         }
         if let Some((_, device)) = self.af_xdp.iter_mut().find(|(number, _)| *number == port) {
-            return device.replace_rules(rules).map_err(|error| error.to_string());
+            device.replace_rules(rules).map_err(|error| error.to_string())?;
         }
         if let Some((_, device)) = self.af_packet.iter_mut().find(|(number, _)| *number == port) {
-            return device.replace_rules(rules).map_err(|error| error.to_string());
+            device.replace_rules(rules).map_err(|error| error.to_string())?;
+        }
+        if let Some((_, before)) = self.shared_rules.iter_mut().find(|(it, _)| *it == port) {
+            rules.clone_into(before); // also for a port that is being reopened
+            return Ok(());
         }
         let lane_rules = self.lane_rules.iter_mut().find(|(number, _)| *number == port);
         let (_, lane_rules) = lane_rules.ok_or(
@@ -104,26 +115,66 @@ impl Devices {
     /// Publishes the counters of steering and the losses below the queues, and updates the carriers
     /// of kernel peers. May wait for devices.
     pub(crate) fn publish(&mut self, counters: &Counters) {
-        self.links.iter_mut().for_each(Link::update);
+        self.links.iter_mut().for_each(|link| link.update(counters));
         self.lane_rules.iter_mut().for_each(|(_, rules)| rules.sweep());
         for (port, device) in &self.af_xdp {
-            device.counts().iter().for_each(|counts| publish(counters, *port, counts));
+            let counts = device.counts().ok();
+            self.publish_counts(counters, *port, counts);
         }
         for (port, device) in &self.af_packet {
-            device.counts().iter().for_each(|counts| publish(counters, *port, counts));
+            let counts = device.counts().ok();
+            self.publish_counts(counters, *port, counts);
         }
         for losses in &self.losses {
             losses.read().store(&counters.shared_port(losses.port));
         }
     }
+
+    /// Publishes the counters of a steering program and of those before it.
+    fn publish_counts(&self, counters: &Counters, port: usize, counts: Option<Counts>) {
+        let Some(counts) = counts else { return };
+        let past = self.past_counts.iter().find(|(number, _)| *number == port);
+        let past = past.map(|(_, counts)| *counts).unwrap_or_default();
+        let port = counters.shared_port(port);
+        port.store(PortCounter::SteerClaimed, past.claimed + counts.claimed);
+        port.store(PortCounter::SteerPassed, past.passed + counts.passed);
+        port.store(PortCounter::SteerUncovered, past.uncovered + counts.uncovered);
+        port.store(PortCounter::SteerTooLong, past.too_long + counts.too_long);
+    }
+
+    /// Leaves the frames of a port to Linux from now on, before its device is closed.
+    pub(crate) fn release_port(&mut self, port: usize) -> Result<(), String> {
+        if let Some((_, device)) = self.af_xdp.iter_mut().find(|(number, _)| *number == port) {
+            return device.release().map_err(|error| error.to_string());
+        }
+        Ok(())
+    }
+
+    /// Closes the device of a port and detaches its steering program.
+    pub(crate) fn close_port(&mut self, port: usize) {
+        let xdp = self.af_xdp.extract_if(.., |(number, _)| *number == port);
+        let xdp: Vec<_> = xdp.map(|(_, device)| device.counts().ok()).collect();
+        let packet = self.af_packet.extract_if(.., |(number, _)| *number == port);
+        let packet: Vec<_> = packet.map(|(_, device)| device.counts().ok()).collect();
+        for counts in xdp.into_iter().chain(packet).flatten() {
+            match self.past_counts.iter_mut().find(|(number, _)| *number == port) {
+                Some((_, past)) => add_counts(past, &counts),
+                None => self.past_counts.push((port, counts)),
+            }
+        }
+    }
+
+    /// Returns the re-entry of a port.
+    pub(crate) fn reentry(&mut self, port: usize) -> Option<&mut Reentry> {
+        self.reentries.iter_mut().find(|(number, _)| *number == port).map(|(_, it)| it)
+    }
 }
 
-fn publish(counters: &Counters, port: usize, counts: &Counts) {
-    let port = counters.shared_port(port);
-    port.store(PortCounter::SteerClaimed, counts.claimed);
-    port.store(PortCounter::SteerPassed, counts.passed);
-    port.store(PortCounter::SteerUncovered, counts.uncovered);
-    port.store(PortCounter::SteerTooLong, counts.too_long);
+fn add_counts(sum: &mut Counts, counts: &Counts) {
+    sum.claimed += counts.claimed;
+    sum.passed += counts.passed;
+    sum.uncovered += counts.uncovered;
+    sum.too_long += counts.too_long;
 }
 
 #[cfg(test)]

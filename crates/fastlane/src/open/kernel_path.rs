@@ -17,9 +17,10 @@ pub(super) fn reenter(
     interface: &Interface,
     method: Method,
 ) -> Result<(), Error> {
-    let queues = reentry::open(interface, method, port.lanes.len())
+    let (reentry, queues) = reentry::open(interface, method, port.lanes.len())
         .map_err(|error| Error::port(&port.name, error))?;
     let number = usize::from(port.id.0);
+    context.devices.reentries.push((number, reentry));
     for (lane, queue) in port.lanes.iter().zip(queues) {
         let queue: Box<dyn Queue> = Box::new(queue.with_port(port.id));
         context.lanes[*lane].kernel[number] = Some(KernelPath { queue, receives: false });

@@ -2,9 +2,13 @@
 //! port's kernel peer.
 
 use fastlane_kernel::tap::Carrier;
+use fastlane_table::counters::{Counters, DownReason};
+
+use crate::config::plan::PortPlan;
 
 /// Link of one port.
 pub(super) struct Link {
+    number: usize,
     port: String,
     device: Box<dyn LinkState>,
     peer: Option<Carrier>,
@@ -23,8 +27,9 @@ pub(super) trait LinkState: Send {
 
 impl Link {
     /// Creates the link of the named port. The carrier of `peer` follows it.
-    pub(super) fn new(port: &str, device: Box<dyn LinkState>, peer: Option<Carrier>) -> Self {
-        Self { port: port.to_owned(), device, peer, last: None }
+    pub(super) fn new(port: &PortPlan, device: Box<dyn LinkState>, peer: Option<Carrier>) -> Self {
+        let (number, port) = (usize::from(port.id.0), port.name.clone());
+        Self { number, port, device, peer, last: None }
     }
 
     /// Ends the arrivals of the device before its queues are closed, if it can.
@@ -32,8 +37,8 @@ impl Link {
         self.device.end_arrivals();
     }
 
-    /// Reads the state; on a change, logs it and sets the carrier of the kernel peer.
-    pub(super) fn update(&mut self) {
+    /// Reads the state; on a change, logs and exports it and sets the carrier of the kernel peer.
+    pub(super) fn update(&mut self, counters: &Counters) {
         let now = self.device.state();
         if self.last.as_ref() == Some(&now) {
             return;
@@ -41,6 +46,7 @@ impl Link {
         let (up, detail) = &now;
         tracing::info!("port `{}`: link {}{detail}", self.port, if *up { "up" } else { "down" });
         let up = *up;
+        counters.set_down_reason(self.number, (!up).then_some(DownReason::LinkDown));
         let before = self.last.replace(now);
         if before.is_some_and(|(before, _)| before == up) {
             return;

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::SlowError;
-use crate::handover::{self, Handover, Manifest};
+use crate::handover::{self, Handover, Manifest, Offer};
 use crate::session::{
     self, Client, ClientIdentity, HandoverRequest, Kind, Reply, Response, Service, Session,
     read_request,
@@ -83,7 +83,7 @@ impl HandoverHolder {
     /// Returns the number of descriptors held.
     #[must_use]
     pub fn descriptors(&self) -> usize {
-        lock(&self.contents).handover.as_ref().map_or(0, |it| it.descriptors.len())
+        lock(&self.contents).handover.as_ref().map_or(0, |it| it.offer().descriptors.len())
     }
 
     /// Returns the process ID of the application while it runs.
@@ -125,7 +125,7 @@ fn follow(session: &Path, held: &Mutex<Contents>, timeout: Duration, stop: &Atom
     };
     match request_handover(&client) {
         Ok(handover) => {
-            tracing::info!("holding {} descriptors", handover.descriptors.len());
+            tracing::info!("holding {} descriptors", handover.offer().descriptors.len());
             let (client, handover) = (Some(client), Some(handover));
             *lock(held) = Contents { client, handover, successor: None };
         }
@@ -153,7 +153,7 @@ fn request_handover(client: &Client) -> Result<Handover, SlowError> {
         descriptors.extend(more);
     }
     let descriptors = descriptors.into_iter().map(Arc::new).collect();
-    Ok(Handover { manifest, descriptors, is_inherited: true, is_held: AtomicBool::new(true) })
+    Ok(Handover::of(Offer { manifest, descriptors }))
 }
 
 /// Service for successors.

@@ -128,6 +128,10 @@ impl Queue for AfPacketQueue {
     }
 
     fn close(&mut self, _: &mut Pool) {
+        self.disconnect(); // it holds no frames of the pool
+    }
+
+    fn disconnect(&mut self) {
         let Some((mut ring, _socket)) = self.open.take() else { return };
         self.losses.end();
         // What has arrived and nobody will see is lost.

@@ -2,10 +2,8 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use fastlane_core::{Burst, LossReader, Packet, Pool, PortId, Queue, Sent, Statistics, TxMemory};
-use fastlane_steer::Program;
 use rustix::io::Errno;
 
 use super::drop_counter::DropCounter;
@@ -20,8 +18,6 @@ pub struct TapQueue {
     statistics: Statistics,
     /// Reader of the frames that Linux could not put into the device.
     losses: Option<LossReader>,
-    /// eBPF program that redirects transmitted frames; it is loaded as long as a queue holds it.
-    redirect: Option<Arc<Program>>,
 }
 
 impl TapQueue {
@@ -33,7 +29,7 @@ impl TapQueue {
                 Some(Statistics { device_full: drops.read(), ..Statistics::default() })
             })
         });
-        Self { file: Some(file), port, statistics, losses, redirect: None }
+        Self { file: Some(file), port, statistics, losses }
     }
 
     /// Sets the port of the queue, which is 0 otherwise.
@@ -42,10 +38,10 @@ impl TapQueue {
         Self { port, ..self }
     }
 
-    /// Makes the queue part of a re-entry device and holds its redirect program, if there is one.
-    /// Nobody reads from it, so its drops are not counted.
-    pub(crate) fn for_reentry(self, redirect: Option<Arc<Program>>) -> Self {
-        Self { redirect, losses: None, ..self }
+    /// Makes the queue part of a re-entry device. Nobody reads from it, so its drops are not
+    /// counted.
+    pub(crate) fn for_reentry(self) -> Self {
+        Self { losses: None, ..self }
     }
 
     /// Returns the descriptor to duplicate for hot restart, so that a successor can [take
@@ -158,7 +154,6 @@ impl Queue for TapQueue {
             losses.end(); // before the device goes with its file
         }
         self.file = None;
-        self.redirect = None;
     }
 }
 

@@ -207,11 +207,14 @@ pub enum PortCounter {
     DropPassFull,
     /// Packets that had to wait for their shard's migration and found the buffer full.
     DropPark,
+    /// Number of the [`DownReason`], or 0 while the port is up. The process writes it outside of
+    /// the lanes; it does not only grow.
+    DownReason,
 }
 
 impl PortCounter {
     /// All counters, in the order of memory.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::ReceivedPackets,
         Self::ReceivedBytes,
         Self::SentPackets,
@@ -245,6 +248,7 @@ impl PortCounter {
         Self::PassedPackets,
         Self::DropPassFull,
         Self::DropPark,
+        Self::DownReason,
     ];
 
     /// Returns the name that is used in memory and in metrics.
@@ -284,6 +288,7 @@ impl PortCounter {
             Self::PassedPackets => "passed_packets",
             Self::DropPassFull => "drop_pass_full",
             Self::DropPark => "drop_park",
+            Self::DownReason => "down_reason",
         }
     }
 
@@ -291,5 +296,37 @@ impl PortCounter {
     #[must_use]
     pub fn is_drop(self) -> bool {
         self.name().starts_with("drop_")
+    }
+}
+
+/// Reason why a port is down: it receives and sends nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum DownReason {
+    /// The interface or the device was removed.
+    Removed = 1,
+    /// The interface is set down, or the device has no link.
+    LinkDown = 2,
+    /// The interface exists, and the port is being opened on it.
+    Reopening = 3,
+}
+
+impl DownReason {
+    /// Returns the reason with a number, or `None` while the port is up.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Self> {
+        [Self::Removed, Self::LinkDown, Self::Reopening]
+            .into_iter()
+            .find(|reason| *reason as u64 == number)
+    }
+
+    /// Returns the word that is used in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Removed => "removed",
+            Self::LinkDown => "link-down",
+            Self::Reopening => "reopening",
+        }
     }
 }

@@ -1,0 +1,449 @@
+//! Interfaces of ports that change while the application runs: removed, created again, other
+//! properties. The main thread follows the kernel's events and reopens ports.
+//!
+//! The lanes run on meanwhile. They give up the queues of a removed interface and get new ones
+//! ([`LaneSwaps`]); all that waits or allocates happens here.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fastlane_core::{DetachedQueue, PoolLayout};
+use fastlane_kernel::Interface;
+use fastlane_netlink::LinkEvents;
+use fastlane_table::counters::{Counters, DownReason, PortCounter};
+
+use crate::Error;
+use crate::config::plan::{Plan, PortPlan};
+use crate::config::raw::Driver;
+use crate::handover::Handover;
+use crate::mirror::MirrorThread;
+use crate::open::{Devices, LaneMemory, ReopenedDevice, reopen};
+
+mod lane_swaps;
+
+pub(crate) use lane_swaps::{LaneSwap, LaneSwaps};
+
+/// Interval at which the main thread looks at lanes that replace queues.
+const SWAP_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Interval between attempts to reopen a port. An event of its interface leads to one at once.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Parts of the application that follow a change of a port.
+#[derive(Clone, Copy)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) devices: &'a Mutex<Devices>,
+    pub(crate) counters: &'a Counters,
+    pub(crate) handover: &'a Handover,
+    pub(crate) mirror: Option<&'a MirrorThread>,
+}
+
+/// Monitor of the interfaces that ports share with Linux. It belongs to the main thread.
+pub(crate) struct PortMonitor<'a> {
+    around: Surroundings<'a>,
+    /// `None` if the kernel refuses the subscription: then each step looks at all interfaces.
+    events: Option<LinkEvents>,
+    lanes: LaneSwaps,
+    layouts: Vec<PoolLayout>,
+    ports: Vec<MonitoredPort>,
+    /// Index of each port's interface in Linux.
+    linux_interfaces: Vec<Option<u32>>,
+}
+
+/// Interface of a port and the progress of its replacement.
+struct MonitoredPort {
+    number: usize,
+    interface: Interface,
+    phase: Phase,
+    /// Begin of the replacement.
+    since: Instant,
+    /// Next attempt to reopen it.
+    retry: Instant,
+    /// True if the interface may have changed.
+    is_due: bool,
+    /// True if the interface no longer exists.
+    is_removed: bool,
+    /// Queues that lanes have given up, with the index of the lane.
+    detached: Vec<(usize, DetachedQueue)>,
+    /// Last reason why it could not be reopened.
+    refusal: Option<String>,
+    /// Claimed frames on queues that no lane covers, as of the last look.
+    uncovered: u64,
+}
+
+/// Phase of a port.
+enum Phase {
+    /// The lanes have its queues.
+    Open,
+    /// The lanes are giving up its queues.
+    Detaching,
+    /// The port is closed until it can be reopened.
+    Closed,
+    /// The lanes are receiving its new queues.
+    Installing(ReopenedDevice),
+}
+
+impl<'a> PortMonitor<'a> {
+    /// Creates the monitor of the interfaces of an application.
+    pub(crate) fn new(
+        around: Surroundings<'a>,
+        interfaces: Vec<(usize, Interface)>,
+        linux_interfaces: Vec<Option<u32>>,
+        (lanes, layouts): (LaneSwaps, Vec<PoolLayout>),
+    ) -> Self {
+        let events = LinkEvents::open().inspect_err(|error| {
+            tracing::warn!(
+                "changes of interfaces cannot be followed ({error}); they are looked for ten times \
+                 a second instead"
+            );
+        });
+        let now = Instant::now();
+        let ports = interfaces.into_iter().map(|(number, interface)| {
+            let down = (!interface.up).then_some(DownReason::LinkDown);
+            around.counters.set_down_reason(number, down);
+            MonitoredPort {
+                number,
+                interface,
+                phase: Phase::Open,
+                since: now,
+                retry: now,
+                is_due: true, // a change since the port was opened
+                is_removed: false,
+                detached: Vec::new(),
+                refusal: None,
+                uncovered: 0,
+            }
+        });
+        let ports = ports.collect();
+        Self { around, events: events.ok(), lanes, layouts, ports, linux_interfaces }
+    }
+
+    /// Returns the descriptor that becomes readable when an interface changes.
+    pub(crate) fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        self.events.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Returns the time until the next step, at most `most`.
+    pub(crate) fn timeout(&self, most: Duration) -> Duration {
+        if self.lanes.is_busy() { most.min(SWAP_INTERVAL) } else { most }
+    }
+
+    /// Follows the events since the last step and continues replacements.
+    ///
+    /// # Errors
+    /// Returns an error if the run must end: an interface was removed, and the port shall not or
+    /// cannot be reopened.
+    pub(crate) fn step(&mut self) -> Result<(), Error> {
+        self.receive_events();
+        for (lane, result) in self.lanes.step() {
+            let port = self.ports.iter_mut().find(|port| port.number == result.port);
+            let Some(port) = port else { continue };
+            port.detached.extend(result.detached.into_iter().map(|queue| (lane, queue)));
+        }
+        (0..self.ports.len()).try_for_each(|index| self.advance(index))
+    }
+
+    /// Leaves all queues that lanes have given up to their lanes, before these close.
+    pub(crate) fn end(&mut self) {
+        for port in &mut self.ports {
+            for (lane, mut queue) in port.detached.drain(..) {
+                queue.disconnect();
+                self.lanes.leave(lane, queue);
+            }
+        }
+        self.lanes.end();
+    }
+
+    fn receive_events(&mut self) {
+        let Some(events) = &mut self.events else {
+            return self.ports.iter_mut().for_each(|port| port.is_due = true);
+        };
+        let (ports, plan) = (&mut self.ports, self.around.plan);
+        let received = events.receive(|event| {
+            for port in &mut *ports {
+                let is_named = configured_name(&plan.ports[port.number]) == Some(&*event.name);
+                port.is_due |= is_named || event.index == port.interface.index;
+            }
+        });
+        if !matches!(received, Ok(true)) {
+            self.ports.iter_mut().for_each(|port| port.is_due = true);
+        }
+    }
+
+    fn advance(&mut self, index: usize) -> Result<(), Error> {
+        let number = self.ports[index].number;
+        if self.lanes.has_requests(number) {
+            return Ok(());
+        }
+        match &self.ports[index].phase {
+            Phase::Open => self.look(index),
+            Phase::Detaching => {
+                self.close(index);
+                self.try_reopen(index)
+            }
+            Phase::Closed => {
+                let port = &self.ports[index];
+                let is_due = port.is_due || Instant::now() >= port.retry;
+                if is_due { self.try_reopen(index) } else { Ok(()) }
+            }
+            Phase::Installing(_) => {
+                self.start(index);
+                Ok(())
+            }
+        }
+    }
+
+    /// Compares the interface of an open port with its last state.
+    fn look(&mut self, index: usize) -> Result<(), Error> {
+        let port = &mut self.ports[index];
+        let counters = self.around.counters.shared_port(port.number);
+        let uncovered = counters.load(PortCounter::SteerUncovered);
+        let is_uncovered = std::mem::replace(&mut port.uncovered, uncovered) != uncovered;
+        if !std::mem::take(&mut port.is_due) && !is_uncovered {
+            return Ok(());
+        }
+        let before = port.interface.clone();
+        let now = match Interface::with_index(before.index) {
+            Ok(Some(now)) => now,
+            Ok(None) => return self.removed(index),
+            Err(error) => {
+                tracing::debug!("port {}: {error}", port.number);
+                port.is_due = true;
+                return Ok(());
+            }
+        };
+        port.interface = now.clone();
+        let plan = &self.around.plan.ports[port.number];
+        report_changes(plan, &before, &now);
+        if before.up != now.up {
+            let down = (!now.up).then_some(DownReason::LinkDown);
+            self.around.counters.set_down_reason(port.number, down);
+        }
+        if before.mac != now.mac
+            && let Some(reentry) = lock(self.around.devices).reentry(port.number)
+            && let Err(error) = reentry.follow_mac(&now)
+        {
+            tracing::warn!("port `{}`: {error}; restart the application", plan.name);
+        }
+        if matches!(plan.driver, Driver::AfXdp(_)) && before.receive_queues != now.receive_queues {
+            self.queues_changed(index, before.receive_queues);
+        }
+        Ok(())
+    }
+
+    fn removed(&mut self, index: usize) -> Result<(), Error> {
+        let port = &mut self.ports[index];
+        port.is_removed = true;
+        let (plan, name) = (&self.around.plan.ports[port.number], &port.interface.name);
+        self.around.counters.set_down_reason(port.number, Some(DownReason::Removed));
+        let Some(within) = plan.reopen_within else {
+            return Err(Error::Run(format!(
+                "port `{}`: the interface {name} was removed; create it and start the application \
+                 again, or write `\"on-removal\": \"reopen\"`",
+                plan.name
+            )));
+        };
+        tracing::warn!(
+            "port `{}`: the interface {name} was removed; the port is reopened if it is back and \
+             up within {} s",
+            plan.name,
+            within.as_secs()
+        );
+        self.detach(index);
+        Ok(())
+    }
+
+    /// Reopens a port whose interface has another number of queues: frames on added ones would
+    /// reach nobody.
+    fn queues_changed(&mut self, index: usize, before: u32) {
+        let port = &mut self.ports[index];
+        let plan = &self.around.plan.ports[port.number];
+        let Interface { name, receive_queues, .. } = &port.interface;
+        let change = format!("port `{}`: {name} has {receive_queues} receive queues", plan.name);
+        if plan.reopen_within.is_none() || self.around.handover.holds_ports() {
+            tracing::warn!(
+                "{change} instead of {before}; frames on other queues stay in Linux; restart the \
+                 application"
+            );
+            return;
+        }
+        tracing::warn!("{change} instead of {before}; the port is reopened");
+        self.around.counters.set_down_reason(port.number, Some(DownReason::Reopening));
+        if let Err(error) = lock(self.around.devices).release_port(port.number) {
+            tracing::warn!(
+                "port `{}`: steering stays until the port is closed: {error}",
+                plan.name
+            );
+        }
+        self.detach(index);
+    }
+
+    /// Makes all lanes give up the queues of a port.
+    fn detach(&mut self, index: usize) {
+        let port = &mut self.ports[index];
+        (port.since, port.phase) = (Instant::now(), Phase::Detaching);
+        port.refusal = None;
+        for lane in &self.around.plan.ports[port.number].lanes {
+            self.lanes.request(*lane, port.number, Vec::new(), Vec::new());
+        }
+    }
+
+    /// Closes a port whose queues the lanes have given up.
+    fn close(&mut self, index: usize) {
+        let port = &mut self.ports[index];
+        // Duplicates of its sockets: while one is open, closing a queue does not unbind its socket.
+        self.around.handover.withdraw_ports();
+        lock(self.around.devices).close_port(port.number);
+        for (lane, queue) in &mut port.detached {
+            self.lanes.disconnect(*lane, queue);
+        }
+        port.phase = Phase::Closed;
+        if port.is_removed {
+            // No driver has the frames any more.
+            for (lane, queue) in port.detached.drain(..) {
+                self.lanes.request(lane, port.number, Vec::new(), vec![queue]);
+            }
+        }
+    }
+
+    /// Opens a closed port if its interface exists and is up.
+    fn try_reopen(&mut self, index: usize) -> Result<(), Error> {
+        let port = &mut self.ports[index];
+        (port.is_due, port.retry) = (false, Instant::now() + RETRY);
+        let plan = &self.around.plan.ports[port.number];
+        let refusal = match configured_name(plan).map(Interface::query) {
+            Some(Ok(interface)) if interface.up => match self.reopen(index) {
+                Ok(()) => return Ok(()),
+                Err(error) => (DownReason::Reopening, error.to_string()),
+            },
+            Some(Ok(interface)) => {
+                let name = interface.name;
+                let reason = format!("{name} is down; run `ip link set dev {name} up`");
+                (DownReason::LinkDown, format!("port `{}`: {reason}", plan.name))
+            }
+            Some(Err(error)) => (DownReason::Removed, format!("port `{}`: {error}", plan.name)),
+            None => return Ok(()),
+        };
+        self.refused(index, refusal)
+    }
+
+    /// Records why a port could not be reopened.
+    ///
+    /// # Errors
+    /// Returns an error once its time has passed.
+    fn refused(&mut self, index: usize, (down, reason): (DownReason, String)) -> Result<(), Error> {
+        let port = &mut self.ports[index];
+        self.around.counters.set_down_reason(port.number, Some(down));
+        let plan = &self.around.plan.ports[port.number];
+        let within = plan.reopen_within.unwrap_or_default();
+        if port.since.elapsed() >= within {
+            return Err(Error::Run(format!(
+                "{reason}\nport `{}` could not be reopened within {} s; remove this obstacle and \
+                 start the application again, or increase `reopen-within-s`",
+                plan.name,
+                within.as_secs()
+            )));
+        }
+        if down != DownReason::Removed && port.refusal.as_ref() != Some(&reason) {
+            tracing::warn!("{reason}; this is tried again");
+        }
+        port.refusal = Some(reason);
+        Ok(())
+    }
+
+    /// Opens a port and passes its queues to the lanes.
+    fn reopen(&mut self, index: usize) -> Result<(), Error> {
+        let other_queues = self.other_queues(self.ports[index].number);
+        let port = &mut self.ports[index];
+        let plan = &self.around.plan.ports[port.number];
+        let memory = LaneMemory { layouts: &self.layouts, other_queues };
+        let reopened = reopen(self.around.plan, plan, &mut lock(self.around.devices), &memory)?;
+        port.interface = reopened.interface;
+        port.phase = Phase::Installing(reopened.device);
+        let mut queues = reopened.queues;
+        for &lane in &plan.lanes {
+            let mine = queues.extract_if(.., |(number, _)| *number == lane);
+            let installed = mine.map(|(_, queue)| queue).collect();
+            let mine = port.detached.extract_if(.., |(number, _)| *number == lane);
+            let retired = mine.map(|(_, queue)| queue).collect();
+            self.lanes.request(lane, port.number, installed, retired);
+        }
+        Ok(())
+    }
+
+    /// Returns the number of AF_XDP queues of each lane, those of a port aside.
+    fn other_queues(&self, port: usize) -> Vec<usize> {
+        let mut counts = vec![0; self.layouts.len()];
+        for other in self.ports.iter().filter(|other| other.number != port) {
+            let plan = &self.around.plan.ports[other.number];
+            if matches!(plan.driver, Driver::AfXdp(_)) {
+                let queues = 0..other.interface.receive_queues as usize;
+                queues.for_each(|queue| counts[Plan::lane_of(plan, queue)] += 1);
+            }
+        }
+        counts
+    }
+
+    /// Starts a reopened port, whose queues the lanes have.
+    fn start(&mut self, index: usize) {
+        let port = &mut self.ports[index];
+        let plan = &self.around.plan.ports[port.number];
+        let Phase::Installing(device) = std::mem::replace(&mut port.phase, Phase::Open) else {
+            return;
+        };
+        if let Err(error) = lock(self.around.devices).start_port(port.number, device) {
+            tracing::warn!("port `{}`: a queue receives nothing: {error}", plan.name);
+        }
+        self.linux_interfaces[port.number] = Some(port.interface.index);
+        if let Some(mirror) = self.around.mirror {
+            mirror.set_interfaces(self.linux_interfaces.clone());
+        }
+        self.around.counters.set_down_reason(port.number, None);
+        tracing::info!(
+            "port `{}`: reopened on {} after {:.3} s",
+            plan.name,
+            port.interface.name,
+            port.since.elapsed().as_secs_f64()
+        );
+        // The interface may have changed since it was opened.
+        (port.is_due, port.is_removed) = (true, false);
+    }
+}
+
+/// Returns the name of the interface in the configuration of a port.
+fn configured_name(plan: &PortPlan) -> Option<&str> {
+    match &plan.driver {
+        Driver::AfXdp(xdp) => Some(&xdp.interface),
+        Driver::AfPacket(packet) => Some(&packet.interface),
+        _ => None,
+    }
+}
+
+/// Logs the changes of an interface that matter to its port.
+fn report_changes(plan: &PortPlan, before: &Interface, now: &Interface) {
+    let (port, name) = (&plan.name, &now.name);
+    if before.name != now.name {
+        let before = &before.name;
+        tracing::warn!(
+            "port `{port}`: {before} was renamed to {name}; after a removal the port is reopened \
+             on an interface called {before}"
+        );
+    }
+    if before.up != now.up {
+        let state = if now.up { "up" } else { "down" };
+        tracing::info!("port `{port}`: {name} is {state}");
+    }
+    if before.mtu != now.mtu {
+        tracing::info!("port `{port}`: {name} has an MTU of {} instead of {}", now.mtu, before.mtu);
+    }
+    if before.mac != now.mac {
+        let mac = fastlane_wire::MacAddress(now.mac);
+        tracing::info!("port `{port}`: {name} has the Ethernet address {mac}");
+    }
+}
+
+fn lock(devices: &Mutex<Devices>) -> MutexGuard<'_, Devices> {
+    devices.lock().unwrap_or_else(PoisonError::into_inner)
+}
