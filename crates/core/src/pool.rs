@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fastlane_table::SharedMemory;
 
@@ -108,8 +108,9 @@ pub struct Pool {
     region: RegionId,
     external: Vec<ExternalBuffers>,
     mixed: bool,
-    /// Shared with each [`PoolLayout`]: while one exists, the memory stays mapped.
-    users: Arc<()>,
+    /// The memory once the pool is dropped. Each [`PoolLayout`] shares it, so the memory stays
+    /// mapped while one exists.
+    after: Arc<OnceLock<SharedMemory>>,
 }
 
 impl Pool {
@@ -163,8 +164,8 @@ impl Pool {
         let region = RegionId::allocate().ok_or(PoolError::NoRegion)?;
         let shift = frame_size.trailing_zeros();
         let (memory, external) = (ManuallyDrop::new(memory), Vec::new());
-        let users = Arc::default();
-        Ok(Self { memory, free, frames, shift, headroom, region, external, mixed: false, users })
+        let after = Arc::default();
+        Ok(Self { memory, free, frames, shift, headroom, region, external, mixed: false, after })
     }
 
     /// Returns the size of a frame in bytes, with metadata and headroom.
@@ -218,7 +219,7 @@ impl Pool {
     /// Returns the location and division of the memory, for opening queues in another thread.
     #[must_use]
     pub fn layout(&self) -> PoolLayout {
-        PoolLayout::new(&self.memory, self.frames(), self.frame_size(), &self.users)
+        PoolLayout::new(&self.memory, self.frames(), self.frame_size(), &self.after)
     }
 
     /// Takes a free frame, or returns `None` if there is none.
@@ -401,12 +402,12 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // A packet that exists points into the memory, and a layout names it to the kernel. It stays
-        // mapped then.
-        let is_used = Arc::get_mut(&mut self.users).is_none();
-        if self.free.len() == self.frames as usize && !is_used {
-            // SAFETY: this is the only place that drops it, and `self` is not used afterwards.
-            unsafe { ManuallyDrop::drop(&mut self.memory) };
+        // A packet that exists points into the memory, which stays mapped then.
+        if self.free.len() == self.frames as usize {
+            // SAFETY: this is the only place that takes it, and `self` is not used afterwards.
+            let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+            // The last layout, or `self`, unmaps it.
+            let _ = self.after.set(memory);
         }
     }
 }

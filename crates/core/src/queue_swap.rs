@@ -227,3 +227,6 @@ impl std::fmt::Debug for QueueSwap {
         formatter.debug_struct("QueueSwap").field("state", &self.state).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

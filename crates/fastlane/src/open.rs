@@ -18,6 +18,7 @@ mod memif;
 mod port_handover;
 mod preflight;
 mod reopen;
+mod reopened;
 mod tap;
 
 use crate::Error;
@@ -30,7 +31,8 @@ pub(crate) use devices::Devices;
 pub(crate) use exchange::{LaneExchanges, connect};
 pub(crate) use port_handover::{InheritedPorts, PortHandover, PortManifest};
 pub(crate) use preflight::examine;
-pub(crate) use reopen::{LaneMemory, ReopenedDevice, reopen};
+pub(crate) use reopen::reopen;
+pub(crate) use reopened::{LaneMemory, ReopenedDevice};
 
 /// Opens all ports of `plan`. Inherited ports are taken over; if that fails, `discard` makes those
 /// who hold their descriptors close them, and all ports are opened anew.

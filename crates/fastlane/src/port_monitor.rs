@@ -8,9 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fastlane_core::{DetachedQueue, PoolLayout};
-use fastlane_kernel::Interface;
-use fastlane_netlink::LinkEvents;
+use fastlane_core::DetachedQueue;
+use fastlane_kernel::{Interface, LinkEvents};
 use fastlane_table::counters::{Counters, DownReason, PortCounter};
 
 use crate::Error;
@@ -46,7 +45,6 @@ pub(crate) struct PortMonitor<'a> {
     /// `None` if the kernel refuses the subscription: then each step looks at all interfaces.
     events: Option<LinkEvents>,
     lanes: LaneSwaps,
-    layouts: Vec<PoolLayout>,
     ports: Vec<MonitoredPort>,
     /// Index of each port's interface in Linux.
     linux_interfaces: Vec<Option<u32>>,
@@ -91,7 +89,7 @@ impl<'a> PortMonitor<'a> {
         around: Surroundings<'a>,
         interfaces: Vec<(usize, Interface)>,
         linux_interfaces: Vec<Option<u32>>,
-        (lanes, layouts): (LaneSwaps, Vec<PoolLayout>),
+        lanes: LaneSwaps,
     ) -> Self {
         let events = LinkEvents::open().inspect_err(|error| {
             tracing::warn!(
@@ -117,7 +115,12 @@ impl<'a> PortMonitor<'a> {
             }
         });
         let ports = ports.collect();
-        Self { around, events: events.ok(), lanes, layouts, ports, linux_interfaces }
+        Self { around, events: events.ok(), lanes, ports, linux_interfaces }
+    }
+
+    /// Returns the parts of the application.
+    pub(crate) fn surroundings(&self) -> Surroundings<'a> {
+        self.around
     }
 
     /// Returns the descriptor that becomes readable when an interface changes.
@@ -313,7 +316,7 @@ impl<'a> PortMonitor<'a> {
         let port = &mut self.ports[index];
         (port.is_due, port.retry) = (false, Instant::now() + RETRY);
         let plan = &self.around.plan.ports[port.number];
-        let refusal = match configured_name(plan).map(Interface::query) {
+        let (down, reason) = match configured_name(plan).map(Interface::query) {
             Some(Ok(interface)) if interface.up => match self.reopen(index) {
                 Ok(()) => return Ok(()),
                 Err(error) => (DownReason::Reopening, error.to_string()),
@@ -326,14 +329,14 @@ impl<'a> PortMonitor<'a> {
             Some(Err(error)) => (DownReason::Removed, format!("port `{}`: {error}", plan.name)),
             None => return Ok(()),
         };
-        self.refused(index, refusal)
+        self.refused(index, down, reason)
     }
 
     /// Records why a port could not be reopened.
     ///
     /// # Errors
     /// Returns an error once its time has passed.
-    fn refused(&mut self, index: usize, (down, reason): (DownReason, String)) -> Result<(), Error> {
+    fn refused(&mut self, index: usize, down: DownReason, reason: String) -> Result<(), Error> {
         let port = &mut self.ports[index];
         self.around.counters.set_down_reason(port.number, Some(down));
         let plan = &self.around.plan.ports[port.number];
@@ -358,7 +361,7 @@ impl<'a> PortMonitor<'a> {
         let other_queues = self.other_queues(self.ports[index].number);
         let port = &mut self.ports[index];
         let plan = &self.around.plan.ports[port.number];
-        let memory = LaneMemory { layouts: &self.layouts, other_queues };
+        let memory = LaneMemory { layouts: self.lanes.layouts(), other_queues };
         let reopened = reopen(self.around.plan, plan, &mut lock(self.around.devices), &memory)?;
         port.interface = reopened.interface;
         port.phase = Phase::Installing(reopened.device);
@@ -375,7 +378,7 @@ impl<'a> PortMonitor<'a> {
 
     /// Returns the number of AF_XDP queues of each lane, those of a port aside.
     fn other_queues(&self, port: usize) -> Vec<usize> {
-        let mut counts = vec![0; self.layouts.len()];
+        let mut counts = vec![0; self.lanes.layouts().len()];
         for other in self.ports.iter().filter(|other| other.number != port) {
             let plan = &self.around.plan.ports[other.number];
             if matches!(plan.driver, Driver::AfXdp(_)) {

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use crate::app_service::SessionResources;
 use crate::capture::Captures;
 use crate::config::plan::Plan;
-use crate::describe::{Application, LaneFacts};
+use crate::describe::{Application, LaneFacts, PortFacts};
 use crate::handover::{Handover, Takeover};
 use crate::message_rings::MessageRings;
 use crate::metrics::{Metrics, MetricsError};
@@ -74,13 +74,7 @@ where
     let devices = Arc::new(Mutex::new(devices));
     let rings = |kib| MessageRings::open(&mut lanes, kib, takeover.messages.take());
     let messages = plan.messages.map(rings).transpose()?;
-    let application = Application {
-        name: plan.name.clone(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        pid: std::process::id(),
-        lanes: plan.lanes.iter().map(|lane| lane_facts(plan, lane.cpu)).collect(),
-        ports: facts,
-    };
+    let application = describe(plan, facts);
     let mailboxes: Vec<Arc<CaptureMailbox>> = plan.lanes.iter().map(|_| Arc::default()).collect();
     let handover = Arc::new(Handover::new(plan, &tables, handover, messages.as_ref()));
     let resources = SessionResources {
@@ -96,44 +90,44 @@ where
     let metrics = metrics(plan, &application, &counters, mirror.as_ref())?;
     let service_manager = takeover.finish(&handover);
     tracing::info!("running; watch it with `fastlane top {}`", plan.name);
-    let notify = |state| service_manager.iter().for_each(|it: &ServiceManager| it.notify(state));
+    let notify =
+        |state: &str| service_manager.iter().for_each(|it: &ServiceManager| it.notify(state));
     notify("READY=1");
 
-    let swaps: Vec<LaneSwap> = (0..lanes.len()).map(LaneSwap::new).collect();
-    let layouts = lanes.iter().map(|lane| lane.pool.layout()).collect();
+    let swaps = LaneSwaps::new(lanes.iter().map(|lane| lane.pool.layout()).collect());
+    let lanes = lane_setups(lanes, exchanges, mailboxes, swaps.of_lanes());
     let (devices, handover) = (&*devices, &*handover);
     let around =
         Surroundings { plan, devices, counters: &counters, handover, mirror: mirror.as_ref() };
-    let lane_swaps = (LaneSwaps::new(swaps.clone()), layouts);
-    let monitor = PortMonitor::new(around, shared_interfaces, linux_interfaces, lane_swaps);
-    let lanes = lanes.into_iter().zip(exchanges).zip(mailboxes).zip(swaps);
-    let lanes = lanes.map(|(((parts, exchange), captures), swap)| LaneSetup {
-        parts,
-        exchange,
-        captures,
-        swap,
-    });
-    let lanes = with_applications(plan, apps, lanes);
+    let monitor = PortMonitor::new(around, shared_interfaces, linux_interfaces, swaps);
+    let lost = supervise(with_applications(plan, apps, lanes), stop, monitor, &notify);
+    drop((session, metrics, mirror));
+    check_frames(Summary::new(&application, &counters), lost)
+}
+
+/// Runs the lanes until all have ended, then closes the devices. Returns the number of frames that
+/// were not returned.
+fn supervise<A: App + Send>(
+    lanes: impl Iterator<Item = (Option<A>, LaneSetup)>,
+    stop: &AtomicBool,
+    monitor: PortMonitor<'_>,
+    notify: &dyn Fn(&str),
+) -> Result<usize, Error> {
+    let Surroundings { plan, devices, counters, handover, .. } = monitor.surroundings();
     let locked = || devices.lock().unwrap_or_else(PoisonError::into_inner);
     let mut supervision = Supervision {
         monitor,
-        publish: || locked().publish(&counters),
+        publish: || locked().publish(counters),
         release: || {
             notify("STOPPING=1");
             locked().release(handover.holds_ports());
         },
     };
     let lost = run_lanes(plan, lanes, stop, &mut supervision);
-    drop(supervision);
-    locked().publish(&counters);
+    locked().publish(counters);
     // Detached at once, because no lane receives claimed frames.
     drop(std::mem::take(&mut *locked()));
-    drop((session, metrics, mirror));
-    let summary = Summary::new(&application, &counters);
-    match lost {
-        Err(Error::Run(reason)) => Err(Error::Run(format!("{reason}\n{summary}"))),
-        lost => check_frames(summary, lost?),
-    }
+    lost
 }
 
 /// Duties of the main thread while the lanes run.
@@ -143,6 +137,17 @@ struct Supervision<'a, P, R> {
     publish: P,
     /// Leaves all frames to Linux.
     release: R,
+}
+
+/// Describes the application.
+fn describe(plan: &Plan, ports: Vec<PortFacts>) -> Application {
+    Application {
+        name: plan.name.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        lanes: plan.lanes.iter().map(|lane| lane_facts(plan, lane.cpu)).collect(),
+        ports,
+    }
 }
 
 /// Drops the tables that the application does not ask for, and names those in the configuration.
@@ -156,8 +161,12 @@ fn drop_unused(tables: &Tables) {
 /// Returns the summary.
 ///
 /// # Errors
-/// Fails if frames were lost.
-fn check_frames(summary: Summary, lost: usize) -> Result<Summary, Error> {
+/// Fails if the run failed or frames were lost.
+fn check_frames(summary: Summary, lost: Result<usize, Error>) -> Result<Summary, Error> {
+    let lost = lost.map_err(|error| match error {
+        Error::Run(reason) => Error::Run(format!("{reason}\n{summary}")),
+        other => other,
+    })?;
     if lost > 0 {
         let what =
             format!("{lost} frames were not returned to their pools; report this driver bug");
@@ -297,6 +306,17 @@ struct LaneSetup {
     exchange: Option<ExchangeConfig>,
     captures: Arc<CaptureMailbox>,
     swap: LaneSwap,
+}
+
+/// Collects the parts of each lane.
+fn lane_setups(
+    lanes: Vec<LaneConfig>,
+    exchanges: Vec<Option<ExchangeConfig>>,
+    mailboxes: Vec<Arc<CaptureMailbox>>,
+    swaps: Vec<LaneSwap>,
+) -> impl Iterator<Item = LaneSetup> {
+    let lanes = lanes.into_iter().zip(exchanges).zip(mailboxes).zip(swaps);
+    lanes.map(|(((parts, exchange), captures), swap)| LaneSetup { parts, exchange, captures, swap })
 }
 
 /// Assigns the applications to their lanes. In master-worker the lanes with ports have none.

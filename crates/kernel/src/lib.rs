@@ -1,6 +1,6 @@
 //! Packet I/O by Linux itself, without a special driver.
 //!
-//! * [`Interface`]: properties of a network interface.
+//! * [`Interface`]: properties of a network interface; [`LinkEvents`]: their changes.
 //! * [`af_packet`]: AF_PACKET ports, on interfaces that stay with Linux.
 //! * [`inherited`]: descriptors inherited from a service manager.
 //! * [`reentry`]: re-entry of frames into the interface that they were taken from.
@@ -25,4 +25,5 @@ pub mod udp;
 mod virtio;
 
 pub use error::Error;
+pub use fastlane_netlink::LinkEvents;
 pub use interface::{Interface, Offload};

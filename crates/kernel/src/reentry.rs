@@ -36,10 +36,16 @@ const MOST_MTU: u32 = 65521;
 #[derive(Debug)]
 pub struct Reentry {
     method: Method,
-    /// Index and name of the TAP device.
-    tap: (u32, String),
+    tap: TapName,
     /// Redirecting program; `None` with `mirred`.
     program: Option<Program>,
+}
+
+/// Index and name of a TAP device.
+#[derive(Debug)]
+struct TapName {
+    index: u32,
+    name: String,
 }
 
 impl Reentry {
@@ -52,7 +58,7 @@ impl Reentry {
         if interface.mac == [0; 6] {
             return Ok(());
         }
-        link::set_mac(self.tap.0, interface.mac).map_err(|error| {
+        link::set_mac(self.tap.index, interface.mac).map_err(|error| {
             let name = &interface.name;
             Error::kernel(format!("re-entry into {name}: setting the MAC"), NET_ADMIN, error)
         })
@@ -67,7 +73,7 @@ impl Reentry {
         self.follow_mac(interface)?;
         self.program = None;
         if self.method == Method::Mirred {
-            remove_mirred(self.tap.0, interface)?;
+            remove_mirred(self.tap.index, interface)?;
         }
         self.program = redirect(&self.tap, interface, self.method)?;
         Ok(())
@@ -86,18 +92,18 @@ fn check_mac(interface: &Interface, method: Method) -> Result<(), Error> {
     Ok(())
 }
 
-/// Redirects the frames of a TAP device, given by its index and name, to an interface.
+/// Redirects the frames of a TAP device to an interface.
 fn redirect(
-    (index, name): &(u32, String),
+    tap: &TapName,
     interface: &Interface,
     method: Method,
 ) -> Result<Option<Program>, Error> {
     match method {
-        Method::Mirred => redirect_by_mirred(*index, interface).map(|()| None),
+        Method::Mirred => redirect_by_mirred(tap.index, interface).map(|()| None),
         Method::Redirect { mark } => {
             let settings = Settings { max_length: 0, mark, reenter_ifindex: interface.index };
             let mut program = Program::load(&Rules::default(), settings)?;
-            program.attach_reenter(name)?;
+            program.attach_reenter(&tap.name)?;
             Ok(Some(program))
         }
     }
@@ -123,7 +129,7 @@ pub fn open(
         quiet: true,
         ..TapSettings::default()
     })?;
-    let (queues, tap) = (tap.queues, (tap.index, tap.name));
+    let (queues, tap) = (tap.queues, TapName { index: tap.index, name: tap.name });
     let program = redirect(&tap, interface, method)?;
     let queues = queues.into_iter().map(TapQueue::for_reentry).collect();
     Ok((Reentry { method, tap, program }, queues))

@@ -81,8 +81,8 @@ impl OpenQueue {
         self.unread = u64::from(self.rings.receive.available(u32::MAX));
     }
 
-    /// Closes the socket, which also removes it from the steering program's map. Returns the account
-    /// of the frames that were in flight. The kernel uses none of them afterwards, unless a
+    /// Closes the socket, which also removes it from the steering program's map. Returns the
+    /// account of the frames that were in flight. The kernel uses none of them afterwards, unless a
     /// zero-copy driver has not released the queue: then another socket on it cannot be bound.
     pub(super) fn disconnect(self) -> InFlight {
         let Self { socket, rings, in_flight, .. } = self;

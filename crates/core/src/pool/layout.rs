@@ -1,6 +1,6 @@
 //! Location and division of a pool's memory.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fastlane_table::SharedMemory;
 
@@ -9,11 +9,10 @@ use fastlane_table::SharedMemory;
 #[derive(Clone, Debug)]
 pub struct PoolLayout {
     start: usize,
-    length: usize,
     frames: usize,
     frame_size: usize,
-    /// Keeps the pool from unmapping the memory.
-    _user: Arc<()>,
+    /// The memory once the pool is dropped.
+    _after: Arc<OnceLock<SharedMemory>>,
 }
 
 impl PoolLayout {
@@ -21,22 +20,16 @@ impl PoolLayout {
         memory: &SharedMemory,
         frames: usize,
         frame_size: usize,
-        users: &Arc<()>,
+        after: &Arc<OnceLock<SharedMemory>>,
     ) -> Self {
-        let (start, length) = (memory.start().as_ptr().addr(), memory.len());
-        Self { start, length, frames, frame_size, _user: Arc::clone(users) }
+        let start = memory.start().as_ptr().addr();
+        Self { start, frames, frame_size, _after: Arc::clone(after) }
     }
 
     /// Returns the address of the first byte. It identifies the pool: pools share no memory.
     #[must_use]
     pub fn start(&self) -> usize {
         self.start
-    }
-
-    /// Returns the length of the memory in bytes.
-    #[must_use]
-    pub fn length(&self) -> usize {
-        self.length
     }
 
     /// Returns the number of frames, free or not.

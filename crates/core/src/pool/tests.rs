@@ -112,3 +112,16 @@ fn an_adopted_pool_lacks_what_is_lent() {
     }
     assert_eq!((pool.free(), pool.missing(), pool.free.capacity()), (70, 0, capacity));
 }
+
+#[test]
+fn the_memory_stays_mapped_while_a_layout_exists() {
+    let memory = SharedMemory::create("layout", 4 * 2048).unwrap();
+    let start = memory.start().as_ptr().addr();
+    let pool = Pool::new(memory, 2048, 192).unwrap();
+    let layout = pool.layout();
+    drop(pool);
+    assert_eq!((layout.start(), layout.frames(), layout.frame_size()), (start, 4, 2048));
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let is_mapped = maps.lines().any(|line| line.starts_with(&format!("{start:x}-")));
+    assert!(is_mapped, "{maps}");
+}

@@ -16,7 +16,7 @@
 //! | 2 | wrong command line |
 //! | 3 | wrong configuration; the message names line, column and the nearest valid key |
 //! | 4 | a port, a lane or a service cannot be opened; the message names the remedy |
-//! | 5 | the run failed: an interface was removed and its port not reopened, or frames are missing |
+//! | 5 | the run failed: an interface was removed and is not back, or frames are missing |
 //!
 //! [`Program`](crate::Program) adds settings of the application to the schema and derives defaults
 //! from them, such as capacities of tables.

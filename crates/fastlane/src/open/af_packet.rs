@@ -5,7 +5,7 @@ use fastlane_kernel::reentry::Method;
 use fastlane_kernel::{Interface, af_packet};
 use fastlane_steer::Rules;
 
-use super::reopen::{Reopened, ReopenedDevice};
+use super::reopened::{Reopened, ReopenedDevice};
 use super::{OpenContext, kernel_path, preflight};
 use crate::Error;
 use crate::config::plan::{KernelPlan, Plan, PortPlan};

@@ -7,7 +7,7 @@ use fastlane_kernel::Interface;
 use fastlane_kernel::reentry::Method;
 use fastlane_steer::Rules;
 
-use super::reopen::{LaneMemory, Reopened, ReopenedDevice};
+use super::reopened::{LaneMemory, Reopened, ReopenedDevice};
 use super::{InheritedPorts, OpenContext, kernel_path, preflight};
 use crate::Error;
 use crate::config::plan::{KernelPlan, Plan, PortPlan};

@@ -1,42 +1,12 @@
 //! Reopening of ports on interfaces that Linux keeps, while the lanes run.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
-use fastlane_af_xdp as af_xdp;
-use fastlane_core::{PoolLayout, Queue};
-use fastlane_kernel::{Interface, af_packet as kernel_af_packet};
-
-use super::{Devices, af_packet, af_xdp as af_xdp_ports};
+use super::reopened::{LaneMemory, Reopened, ReopenedDevice};
+use super::{Devices, af_packet, af_xdp};
 use crate::Error;
 use crate::config::plan::{Plan, PortPlan};
 use crate::config::raw::Driver;
-
-/// Memory of the lanes, which AF_XDP sockets use.
-pub(crate) struct LaneMemory<'a> {
-    /// Pool of each lane.
-    pub(crate) layouts: &'a [PoolLayout],
-    /// Number of AF_XDP queues that each lane has of other ports.
-    pub(crate) other_queues: Vec<usize>,
-}
-
-/// Port that was opened again. It receives once the lanes have its queues and its device is
-/// [started](Devices::start_port).
-pub(crate) struct Reopened {
-    pub(crate) interface: Interface,
-    /// Queues, each with the index of its lane.
-    pub(crate) queues: Vec<(usize, Box<dyn Queue>)>,
-    pub(crate) device: ReopenedDevice,
-}
-
-/// Device with its steering program.
-pub(crate) enum ReopenedDevice {
-    AfXdp {
-        device: af_xdp::Device,
-        /// Socket of each queue of the device.
-        sockets: Vec<(u32, OwnedFd)>,
-    },
-    AfPacket(kernel_af_packet::Device),
-}
 
 /// Opens a port again, with the rules that are in force.
 ///
@@ -52,7 +22,7 @@ pub(crate) fn reopen(
     let rules = devices.shared_rules.iter().find(|(it, _)| *it == number);
     let rules = rules.map_or(&port.rules, |(_, rules)| rules);
     let reopened = match &port.driver {
-        Driver::AfXdp(xdp) => af_xdp_ports::reopen(plan, port, xdp, rules, memory)?,
+        Driver::AfXdp(xdp) => af_xdp::reopen(plan, port, xdp, rules, memory)?,
         Driver::AfPacket(packet) => af_packet::reopen(plan, port, packet, rules)?,
         _ => return Err(Error::port(&port.name, "its driver cannot be reopened; restart")),
     };

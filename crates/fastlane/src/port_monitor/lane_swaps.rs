@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use fastlane_core::{DetachedQueue, Queue, QueueSwap, SwapResult};
+use fastlane_core::{DetachedQueue, PoolLayout, Queue, QueueSwap, SwapResult};
 use fastlane_table::Doorbell;
 use rustix::event::epoll;
 
@@ -21,7 +21,7 @@ pub(crate) struct LaneSwap {
 
 impl LaneSwap {
     /// Creates it for a lane that does not run yet.
-    pub(crate) fn new(lane: usize) -> Self {
+    fn new(lane: usize) -> Self {
         let instance = epoll::create(epoll::CreateFlags::CLOEXEC).inspect_err(|error| {
             tracing::warn!(
                 "lane {lane}: cannot wait for interrupts ({error}); it sleeps for short periods \
@@ -46,7 +46,9 @@ impl LaneSwap {
     /// Returns the result of the request, once the lane has carried it out.
     fn result(&self) -> Option<SwapResult> {
         let result = self.swap.result()?;
-        self.doorbell.iter().for_each(|doorbell| drop(doorbell.drain()));
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.drain();
+        }
         Some(result)
     }
 }
@@ -67,12 +69,30 @@ struct LaneRequests {
 }
 
 /// Requests of all lanes.
-pub(crate) struct LaneSwaps(Vec<LaneRequests>);
+pub(crate) struct LaneSwaps {
+    lanes: Vec<LaneRequests>,
+    layouts: Vec<PoolLayout>,
+}
 
 impl LaneSwaps {
-    pub(crate) fn new(lanes: Vec<LaneSwap>) -> Self {
-        let requests = |lane| LaneRequests { lane, waiting: VecDeque::new(), current: None };
-        Self(lanes.into_iter().map(requests).collect())
+    /// Creates the swaps of lanes that do not run yet, with the layouts of their pools.
+    pub(crate) fn new(layouts: Vec<PoolLayout>) -> Self {
+        let lanes = (0..layouts.len()).map(|lane| LaneRequests {
+            lane: LaneSwap::new(lane),
+            waiting: VecDeque::new(),
+            current: None,
+        });
+        Self { lanes: lanes.collect(), layouts }
+    }
+
+    /// Returns the layout of the pool of each lane.
+    pub(crate) fn layouts(&self) -> &[PoolLayout] {
+        &self.layouts
+    }
+
+    /// Returns the swap of each lane.
+    pub(crate) fn of_lanes(&self) -> Vec<LaneSwap> {
+        self.lanes.iter().map(|lane| lane.lane.clone()).collect()
     }
 
     /// Requests that a lane closes the queues `retired` and has the queues `installed` in place of
@@ -84,25 +104,25 @@ impl LaneSwaps {
         installed: Vec<Box<dyn Queue>>,
         retired: Vec<DetachedQueue>,
     ) {
-        self.0[lane].waiting.push_back(Request { port, installed, retired });
+        self.lanes[lane].waiting.push_back(Request { port, installed, retired });
     }
 
     /// Returns true if a request is open.
     pub(crate) fn is_busy(&self) -> bool {
-        self.0.iter().any(|lane| lane.current.is_some() || !lane.waiting.is_empty())
+        self.lanes.iter().any(|lane| lane.current.is_some() || !lane.waiting.is_empty())
     }
 
     /// Returns true if a request for a port is open.
     pub(crate) fn has_requests(&self, port: usize) -> bool {
         let is_of = |request: &Request| request.port == port;
-        self.0.iter().any(|lane| lane.current == Some(port) || lane.waiting.iter().any(is_of))
+        self.lanes.iter().any(|lane| lane.current == Some(port) || lane.waiting.iter().any(is_of))
     }
 
     /// Passes waiting requests to lanes that have none. Returns the results, each with the index of
     /// its lane.
     pub(crate) fn step(&mut self) -> Vec<(usize, SwapResult)> {
         let mut results = Vec::new();
-        for (index, lane) in self.0.iter_mut().enumerate() {
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
             if let Some(result) = lane.lane.result() {
                 lane.current = None;
                 results.push((index, result));
@@ -120,7 +140,7 @@ impl LaneSwaps {
 
     /// Disconnects a queue that a lane has given up. Its interrupt no longer wakes the lane.
     pub(crate) fn disconnect(&self, lane: usize, queue: &mut DetachedQueue) {
-        let interrupts = self.0[lane].lane.interrupts.as_ref();
+        let interrupts = self.lanes[lane].lane.interrupts.as_ref();
         if let Some((instance, interrupt)) = interrupts.zip(queue.queue().interrupt()) {
             // An error means that it was not watched.
             let _ = epoll::delete(&**instance, interrupt);
@@ -130,12 +150,12 @@ impl LaneSwaps {
 
     /// Leaves a queue to its lane, which closes it when it ends.
     pub(crate) fn leave(&self, lane: usize, queue: DetachedQueue) {
-        self.0[lane].lane.swap.leave(vec![queue]);
+        self.lanes[lane].lane.swap.leave(vec![queue]);
     }
 
     /// Leaves the queues of all waiting requests to their lanes.
     pub(crate) fn end(&mut self) {
-        for lane in &mut self.0 {
+        for lane in &mut self.lanes {
             for request in lane.waiting.drain(..) {
                 lane.lane.swap.leave(request.retired);
             }

@@ -1,0 +1,33 @@
+//! Ports that were opened again, before they are started.
+
+use std::os::fd::OwnedFd;
+
+use fastlane_core::{PoolLayout, Queue};
+use fastlane_kernel::{Interface, af_packet};
+
+/// Memory of the lanes, which AF_XDP sockets use.
+pub(crate) struct LaneMemory<'a> {
+    /// Pool of each lane.
+    pub(crate) layouts: &'a [PoolLayout],
+    /// Number of AF_XDP queues that each lane has of other ports.
+    pub(crate) other_queues: Vec<usize>,
+}
+
+/// Port that was opened again. It receives once the lanes have its queues and its device is
+/// [started](super::Devices::start_port).
+pub(crate) struct Reopened {
+    pub(crate) interface: Interface,
+    /// Queues, each with the index of its lane.
+    pub(crate) queues: Vec<(usize, Box<dyn Queue>)>,
+    pub(crate) device: ReopenedDevice,
+}
+
+/// Device with its steering program.
+pub(crate) enum ReopenedDevice {
+    AfXdp {
+        device: fastlane_af_xdp::Device,
+        /// Socket of each queue of the device.
+        sockets: Vec<(u32, OwnedFd)>,
+    },
+    AfPacket(af_packet::Device),
+}
