@@ -446,12 +446,24 @@ mod tests {
         let (done, result) = mpsc::channel();
         thread::spawn(move || {
             let opened = open(&plan, None, || ()).unwrap();
-            let lanes = opened.lanes.into_iter().map(|parts| {
-                let lane = LaneSetup { parts, exchange: None, captures: Arc::default() };
-                (Some(|_: &mut Packet| Verdict::Reflect), lane)
-            });
+            let swaps = LaneSwaps::new(opened.lanes.iter().map(|it| it.pool.layout()).collect());
+            let (none, captures) = (vec![None], vec![Arc::default()]);
+            let lanes = lane_setups(opened.lanes, none, captures, swaps.of_lanes());
+            let lanes = lanes.map(|lane| (Some(|_: &mut Packet| Verdict::Reflect), lane));
+            let tables = Tables::new(plan.tables.clone(), vec![]);
+            let handover = Handover::new(&plan, &tables, opened.handover, None);
+            let around = Surroundings {
+                plan: &plan,
+                devices: &Mutex::new(opened.devices),
+                counters: &opened.counters,
+                handover: &handover,
+                mirror: None,
+            };
+            let monitor = PortMonitor::new(around, vec![], vec![None], swaps);
+            let publish = || panic!("on purpose");
+            let mut supervision = Supervision { monitor, publish, release: || () };
             let stop = AtomicBool::new(false);
-            let run = || run_lanes(&plan, lanes, &stop, || panic!("on purpose"), || ()).map(drop);
+            let run = || run_lanes(&plan, lanes, &stop, &mut supervision).map(drop);
             let _ = done.send(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)));
         });
         let result = result.recv_timeout(Duration::from_secs(60));

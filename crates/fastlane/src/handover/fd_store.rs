@@ -165,11 +165,10 @@ fn read(memory: OwnedFd) -> Result<Manifest, String> {
 mod tests {
     use std::os::unix::net::UnixDatagram;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
 
     use serde_json::Value;
 
-    use super::super::Takeover;
+    use super::super::{Offer, Takeover};
     use super::*;
 
     fn manifest(descriptors: usize) -> Manifest {
@@ -237,12 +236,8 @@ mod tests {
                 }
             }
         });
-        let handover = Handover {
-            manifest: manifest(1),
-            descriptors: vec![Arc::new(file())],
-            is_inherited: false,
-            is_held: AtomicBool::new(false),
-        };
+        let offer = Offer { manifest: manifest(1), descriptors: vec![Arc::new(file())] };
+        let handover = Handover { is_inherited: false, ..Handover::of(offer) };
         let mut takeover = Takeover::default();
         takeover.service_manager = Some(ServiceManager::of(ours, capacity));
         let service_manager = takeover.finish(&handover).expect("the connection");
