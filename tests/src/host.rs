@@ -88,6 +88,44 @@ impl Host {
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
+    /// Joins this host and another one by a veth pair. The interface has this name on both, and
+    /// neither address nor offloads: a packet crosses the link at a time, with its checksum.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    #[track_caller]
+    pub fn connect(&self, far: &Self, name: &str) {
+        let path = far.path();
+        let words = ["ip", "link", "add", name, "type", "veth", "peer", "name", name];
+        self.run(&[&words[..], &["netns", &path]].concat());
+        for host in [self, far] {
+            host.run(&["ip", "link", "set", name, "addrgenmode", "none", "up"]);
+            let off = ["tx", "off", "tso", "off", "gso", "off", "gro", "off"];
+            host.run(&[&["ethtool", "-K", name], &off[..]].concat());
+        }
+    }
+
+    /// Adds an address with its prefix length to an interface.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    #[track_caller]
+    pub fn add_address(&self, interface: &str, address: &str) {
+        self.run(&["ip", "address", "add", address, "dev", interface]);
+    }
+
+    /// Returns the MAC address of an interface.
+    ///
+    /// # Panics
+    /// When there is no such interface.
+    #[track_caller]
+    #[must_use]
+    pub fn mac(&self, interface: &str) -> String {
+        let text = self.run(&["ip", "-j", "link", "show", "dev", interface]);
+        let links: serde_json::Value = serde_json::from_str(&text).expect("JSON from ip");
+        links[0]["address"].as_str().expect("a MAC address").to_owned()
+    }
+
     /// Returns the counters of an interface as `ip -s -j link` prints them.
     ///
     /// # Panics

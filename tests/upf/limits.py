@@ -22,14 +22,17 @@ def own(lab, teid=None, **how):
     return made
 
 
-@case(41, "who chooses TEIDs: CHOOSE refused, own TEIDs accepted or refused", GROUP)
+@case(41, "who chooses TEIDs: the UPF or the SMF, side by side", GROUP)
 def smf_teid(lab):
-    """5.5.1: under `teid: smf` FTUP is not advertised; CHOOSE is refused by cause 71; the SMF's TEID is
+    """5.5.1: under `teid: smf` FTUP is not advertised; CHOOSE is accepted all the same; the SMF's TEID is
     accepted and works; one that another session uses is refused by cause 73 (69 is right too)."""
     features = lab.smf.associate().get(ie.UP_FUNCTION_FEATURES)
     assert not features[0] & 0x10, "FTUP is advertised"
     time.sleep(1)
-    equal(lab.session(check=False).answer.cause, 71, "CHOOSE without FTUP")
+    chosen = lab.session(check=False)
+    equal(chosen.answer.cause, 1, "CHOOSE without FTUP")
+    chosen.learn(chosen.answer)
+    chosen.delete()
     first = own(lab)
     lab.goes(first)
     second = own(lab, teid=first.teid)

@@ -114,7 +114,7 @@ cases! {
     case_38_apply_action_of_1_2_and_3_octets = 38,
     case_39_outer_header_removal_of_1_and_2_octets = 39,
     case_40_f_teid_choose_choose_id = 40,
-    case_41_who_chooses_teids_choose_refused_own_teids_accepted_or_refused = 41,
+    case_41_who_chooses_teids_the_upf_or_the_smf_side_by_side = 41,
     case_42_ue_ip_address_chosen_by_the_upf_pool_exhausted = 42,
     case_43_ue_address_in_use_in_one_network_instance_and_in_another = 43,
     case_44_exact_retransmission_and_the_same_after_n1_x_t1 = 44,

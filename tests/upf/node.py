@@ -282,13 +282,14 @@ def pfd(lab):
 
 @case(20, "S flag wrong for the message type", GROUP)
 def s_flag(lab):
-    """7.2.2: node messages have no SEID and session messages have one; else the message is
-    discarded: there is no header in which it could be answered."""
+    """7.2.2: session messages have a SEID; else the message is discarded: there is no header in which
+    it could be answered. A node message with a SEID, as some SMFs send it, is answered without."""
     smf = lab.smf
     body = [ie.node_id(smf.name), ie.recovery(smf.started)]
-    smf.is_ignored(ie.message(ie.HEARTBEAT, smf.sequence(), ie.recovery(1), seid=0),
-                   ie.message(ie.SETUP, smf.sequence(), *body, seid=1),
-                   ie.message(ie.ESTABLISH, smf.sequence(), body[0], smf.f_seid(1)),
+    for kind, parts in ((ie.HEARTBEAT, [ie.recovery(smf.started)]), (ie.SETUP, body)):
+        answer = smf.exchange(ie.message(kind, smf.sequence(), *parts, seid=1))
+        equal((answer.kind, answer.first & 1), (kind + 1, 0), "type and S flag of the answer")
+    smf.is_ignored(ie.message(ie.ESTABLISH, smf.sequence(), body[0], smf.f_seid(1)),
                    ie.message(ie.DELETE, smf.sequence()))
 
 

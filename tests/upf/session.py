@@ -290,13 +290,19 @@ def choose(lab):
     lab.goes(made)
 
 
-@case(41, "who chooses TEIDs: CHOOSE refused, own TEIDs accepted or refused", GROUP)
+@case(41, "who chooses TEIDs: the UPF or the SMF, side by side", GROUP)
 def own_teid(lab):
-    """5.5.1: while the UPF allocates (FTUP), an F-TEID without CHOOSE is refused by cause 71. (Under
-    `teid: smf` it is the other way round: the other part of this case.)"""
-    session = draft(lab, tunnel=ie.f_teid(0x77001, v4=lab.upf))
-    refused(lab, session.parts(), 71)
-    works(lab, v4=session.v4)
+    """5.5.1: FTUP is announced, but there are SMFs that choose their TEIDs all the same: accepted.
+    Those of the UPF are of another range. (The same under `teid: smf`: the other part of this case.)"""
+    made = lab.session(tunnel=ie.f_teid(0x77001, v4=lab.upf), check=False)
+    equal(made.answer.cause, 1, "a TEID of the SMF")
+    made.learn(made.answer)
+    made.teid, made.upf = 0x77001, lab.upf
+    other = lab.session()
+    assert other.teid >= 1 << 31, f"{other.teid:#x}"
+    for session in (made, other):
+        lab.goes(session)
+        session.delete()
 
 
 @case(42, "UE IP address chosen by the UPF, pool exhausted", GROUP)

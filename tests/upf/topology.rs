@@ -191,7 +191,7 @@ impl Setup {
         });
         // A memif has room for more than the wires behind the relay.
         upf.run(&["ip", "link", "set", "dev", interface.name, "mtu", "1500"]);
-        let far = mac(self.far(interface), interface.name);
+        let far = self.far(interface).mac(interface.name);
         for hop in interface.hop {
             let words = ["ip", "neigh", "replace", hop, "lladdr", &far, "dev", interface.name];
             upf.run(&[&words[..], &["nud", "permanent"]].concat());
@@ -209,7 +209,7 @@ impl Setup {
         let ports: serde_json::Map<String, Value> = ports.collect();
         let tunnel = |name: &str, instance: &str, interface: &Interface| {
             let own = interface.own.map(|it| it.split('/').next().unwrap_or(it));
-            json!({"port": name, "role": name, "network-instance": instance, "addresses": own})
+            json!({"port": name, "role": name, "network-instances": [instance], "addresses": own})
         };
         let mut app = json!({
             "node-id": "10.40.0.1",
@@ -220,8 +220,9 @@ impl Setup {
             "interfaces": {
                 "n3": tunnel("n3", "access", &INTERFACES[1]),
                 "n9": tunnel("n9", "n9", &INTERFACES[3]),
-                "n6": {"port": "n6", "role": "n6", "network-instance": "internet"},
-                "ims": {"port": "ims", "role": "n6", "network-instance": "ims", "route-table": 100},
+                "n6": {"port": "n6", "role": "n6", "network-instances": ["internet"]},
+                "ims": {"port": "ims", "role": "n6", "network-instances": ["ims"],
+                        "route-table": 100},
             },
             "pools": [
                 {"network-instance": "internet", "prefix": "10.45.0.0/16"},
@@ -252,8 +253,8 @@ impl Setup {
         let wire = |interface: &Interface| {
             let far = self.far(interface);
             json!({"namespace": far.path(), "interface": interface.name,
-                   "mac": mac(far, interface.name),
-                "upf-mac": mac(&self.lab.left, interface.name)})
+                   "mac": far.mac(interface.name),
+                "upf-mac": self.lab.left.mac(interface.name)})
         };
         let wires = INTERFACES.iter().map(|it| (it.name.to_owned(), wire(it)));
         let soak = is_soak();
@@ -305,11 +306,4 @@ fn addresses(host: &Host, name: &str, addresses: &[&str]) {
         let more: &[&str] = if address.contains(':') { &["nodad"] } else { &[] };
         host.run(&[&words[..], more].concat());
     }
-}
-
-/// Returns the MAC address of an interface.
-fn mac(host: &Host, name: &str) -> String {
-    let text = host.run(&["ip", "-j", "link", "show", "dev", name]);
-    let links: Value = serde_json::from_str(&text).expect("JSON from ip");
-    links[0]["address"].as_str().expect("a hardware address").to_owned()
 }

@@ -26,9 +26,9 @@ impl Site {
         let data = lab.another()?;
         let mut site = Self { lab, data, relay: None, example };
         let upf = &site.lab.left;
-        join(upf, &site.lab.right, "n4");
-        addresses(upf, "n4", "192.0.2.1/24");
-        addresses(&site.lab.right, "n4", "192.0.2.2/24");
+        upf.connect(&site.lab.right, "n4");
+        upf.add_address("n4", "192.0.2.1/24");
+        site.lab.right.add_address("n4", "192.0.2.2/24");
         if ["memif", "dpdk"].contains(&example) {
             let host = site.lab.another()?;
             site.wires(&host);
@@ -37,29 +37,29 @@ impl Site {
         } else {
             site.wires(upf);
         }
-        addresses(&site.lab.right, "eth1", "10.3.0.2/24");
-        addresses(&site.data, "eth2", "10.6.0.2/24");
-        addresses(&site.data, "lo", &format!("{SERVER}/32"));
+        site.lab.right.add_address("eth1", "10.3.0.2/24");
+        site.data.add_address("eth2", "10.6.0.2/24");
+        site.data.add_address("lo", &format!("{SERVER}/32"));
         // The users are behind the UPF; with a TAP for N6 the UPF's Linux is a router before it.
         let gateway = if example == "socket" { "10.16.0.1" } else { "10.6.0.1" };
         if example == "socket" {
-            addresses(upf, "eth2", "10.16.0.1/24");
-            addresses(&site.data, "eth2", "10.16.0.2/24");
+            upf.add_address("eth2", "10.16.0.1/24");
+            site.data.add_address("eth2", "10.16.0.2/24");
         }
         site.data.run(&["ip", "route", "add", "10.45.0.0/16", "via", gateway]);
         if ["af-xdp", "af-packet", "socket"].contains(&example) {
-            addresses(upf, "eth1", "10.3.0.1/24");
+            upf.add_address("eth1", "10.3.0.1/24");
         }
         if ["af-xdp", "af-packet"].contains(&example) {
-            addresses(upf, "eth2", "10.6.0.1/24");
+            upf.add_address("eth2", "10.6.0.1/24");
         }
         Some(site)
     }
 
     /// Adds the links from a host to the access network and to the data network.
     fn wires(&self, host: &Host) {
-        join(host, &self.lab.right, "eth1");
-        join(host, &self.data, "eth2");
+        host.connect(&self.lab.right, "eth1");
+        host.connect(&self.data, "eth2");
     }
 
     /// Starts a relay between both links and a memif server for each.
@@ -197,20 +197,4 @@ impl Site {
             relay.stop();
         }
     }
-}
-
-fn join(near: &Host, far: &Host, name: &str) {
-    let path = far.path();
-    let words = ["ip", "link", "add", name, "type", "veth", "peer", "name", name, "netns", &path];
-    near.run(&words);
-    for host in [near, far] {
-        host.run(&["ip", "link", "set", name, "addrgenmode", "none", "up"]);
-        // What crosses a wire is a packet at a time, with its checksum.
-        let off = ["tx", "off", "tso", "off", "gso", "off", "gro", "off"];
-        host.run(&[&["ethtool", "-K", name], &off[..]].concat());
-    }
-}
-
-fn addresses(host: &Host, name: &str, address: &str) {
-    host.run(&["ip", "address", "add", address, "dev", name]);
 }

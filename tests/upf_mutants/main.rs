@@ -63,9 +63,9 @@ fn start(lab: &UpfLab, sessions: u32) -> Upf {
     }
     let n4 = json!({"addresses": ["10.40.0.1"], "t1-ms": 1000, "n1": 3, "heartbeat-s": 1});
     let interfaces = json!({
-        "n3": {"port": "n3", "role": "n3", "network-instance": "access",
+        "n3": {"port": "n3", "role": "n3", "network-instances": ["access"],
                "addresses": ["10.30.0.1", "fd30::1"]},
-        "n6": {"port": "n6", "role": "n6", "network-instance": "internet"},
+        "n6": {"port": "n6", "role": "n6", "network-instances": ["internet"]},
     });
     let ours = ["10.45.0.0/16", "fd45::/44"];
     let theirs = ["10.47.0.0/16", "fd47::/32"];

@@ -170,19 +170,23 @@ pub fn first_generation(id: SessionIndex) -> u32 {
     RandomState::new().hash_one(id.0) as u32
 }
 
-/// Returns the next free TEID of an index, neither 0 nor all ones (TS 29.281 clause 5.1). Returns
-/// `None` if TEIDs chosen by the control plane occupy all of them.
+/// Bit of the TEIDs that are allocated here. Control planes that allocate TEIDs themselves count
+/// from 1, so the two do not meet.
+const ALLOCATED: u32 = 1 << 31;
+
+/// Returns the next free TEID of an index, not all ones (TS 29.281 clause 5.1). Returns `None` if
+/// TEIDs chosen by the control plane occupy all of them.
 pub fn next_teid(
     shape: TeidLayout,
     id: SessionIndex,
     generation: &mut u32,
     is_taken: impl Fn(u32) -> bool,
 ) -> Option<u32> {
-    let tries = shape.generations().min(1 << 16);
+    let tries = (shape.generations() / 2).min(1 << 16);
     (0..tries).find_map(|_| {
-        let teid = shape.teid(id, *generation);
+        let teid = shape.teid(id, *generation) | ALLOCATED;
         *generation = generation.wrapping_add(1);
-        Some(teid).filter(|teid| !matches!(*teid, 0 | u32::MAX) && !is_taken(*teid))
+        Some(teid).filter(|teid| *teid != u32::MAX && !is_taken(*teid))
     })
 }
 
@@ -315,7 +319,8 @@ impl Addresses {
         of_others: Option<InstanceId>,
         family: Family,
     ) -> Option<InstanceId> {
-        let named = named.filter(|it| network.is_data_network(*it)).or(of_others);
+        let named = named.filter(|it| network.is_data_network(*it)).or(of_others).or(named);
+        let named = named.and_then(|it| network.domain(it));
         let instance = named.or_else(|| self.only_instance(family));
         let instance = instance.unwrap_or_else(|| network.data_network());
         self.has(instance, family).then_some(instance)

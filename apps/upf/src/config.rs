@@ -35,7 +35,7 @@ pub struct Settings {
     /// UE address pools.
     #[serde(default)]
     pub pools: Vec<Pool>,
-    /// Allocator of tunnel endpoint identifiers.
+    /// Allocator of tunnel endpoint identifiers that is announced. Both are served.
     #[serde(default)]
     pub teid: TeidChoice,
     /// Maximum number of sessions.
@@ -94,8 +94,11 @@ pub struct Interface {
     pub port: String,
     /// Reference point.
     pub role: Role,
-    /// Network instance. Interfaces with the same name share one instance.
-    pub network_instance: String,
+    /// Network instances that it serves. Those of one N6 interface have their UE addresses in
+    /// common; interfaces with the same name share one instance. Default: all that no other
+    /// interface of the role lists.
+    #[serde(default)]
+    pub network_instances: Vec<String>,
     /// Local GTP-U addresses, for N3 and N9.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
@@ -121,14 +124,15 @@ pub struct Pool {
     pub allocate: bool,
 }
 
-/// Allocator of tunnel endpoint identifiers (TS 29.244 clause 5.5).
+/// Allocator of tunnel endpoint identifiers (TS 29.244 clause 5.5) that this UPF announces. It
+/// serves both: those that it allocates are above 2^31, and an SMF that counts stays below.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TeidChoice {
-    /// This UPF (feature FTUP).
+    /// This UPF: it announces the feature FTUP.
     #[default]
     Upf,
-    /// The SMF.
+    /// The SMF: this UPF announces its addresses.
     Smf,
 }
 
@@ -244,22 +248,26 @@ impl Settings {
     /// Returns the sorted names of the network instances; the index is the [`InstanceId`].
     #[must_use]
     pub fn instances(&self) -> Vec<&str> {
-        let of_interfaces = self.interfaces.values().map(|it| it.network_instance.as_str());
+        let of_interfaces = self.interfaces.values().flat_map(|it| &it.network_instances);
         let of_pools = self.pools.iter().map(|it| it.network_instance.as_str());
-        let mut names: Vec<&str> = of_interfaces.chain(of_pools).collect();
+        let mut names: Vec<&str> = of_interfaces.map(String::as_str).chain(of_pools).collect();
         names.sort_unstable();
         names.dedup();
         names
     }
 
-    /// Returns the interface that routes packets: of N6, or with tunnels; the first one of the
-    /// network instance if one is named.
+    /// Returns the interface that routes packets: of N6, or with tunnels. If a network instance is
+    /// named it is the first one that lists it, else the first one without a list, else, for
+    /// tunnels, the first one.
     #[must_use]
     pub fn leading(&self, instance: Option<InstanceId>, is_n6: bool) -> Option<&Interface> {
-        self.interfaces.values().find(|it| {
-            let same = |instance| self.instance(&it.network_instance) == Some(instance);
-            (it.role == Role::N6) == is_n6 && instance.is_none_or(same)
-        })
+        let all = || self.interfaces.values().filter(|it| (it.role == Role::N6) == is_n6);
+        let Some(instance) = instance else { return all().next() };
+        let names = self.instances();
+        let name = names.get(usize::from(instance));
+        let lists = |it: &&Interface| it.network_instances.iter().any(|own| Some(&&**own) == name);
+        let others = || all().find(|it| it.network_instances.is_empty());
+        all().find(lists).or_else(others).or_else(|| all().next().filter(|_| !is_n6))
     }
 
     /// Returns the network instance with this name.
@@ -274,9 +282,8 @@ impl Settings {
     pub fn network(&self) -> Network {
         let mut network = Network::new(self.instances().into_iter().map(str::to_owned).collect());
         for it in self.interfaces.values() {
-            if let Some(instance) = self.instance(&it.network_instance) {
-                network.add(it.role, instance, &it.addresses);
-            }
+            let instances = it.network_instances.iter().filter_map(|name| self.instance(name));
+            network.add(it.role, instances.collect(), &it.addresses);
         }
         network
     }

@@ -140,7 +140,7 @@ impl Capacities {
             lines: sessions + 3 * complex,
             blocks: 2 * complex + 64,
             tunnels: match settings.teid {
-                TeidChoice::Upf => sessions / 4 + 1024,
+                TeidChoice::Upf => sessions + 1024,
                 TeidChoice::Smf => 2 * sessions + 1024,
             },
             users: 2 * sessions + 64,

@@ -8,22 +8,24 @@
 //! The reporting state of a session is written before a report is sent, so that a successor process
 //! neither repeats nor loses an octet.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use fastlane_pfcp::ie::{FailedRuleId, NetworkInstance};
-use fastlane_pfcp::{Cause, Fault, Group, IeType};
+use fastlane_pfcp::ie::FailedRuleId;
+use fastlane_pfcp::{Cause, Fault, IeType};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use fastlane_pfcp::ie::{ReportingTriggers, UsageReportTrigger};
 
 pub(crate) mod far;
+mod network;
 pub(crate) mod pdr;
 pub(crate) mod qer;
 pub(crate) mod sdf_filter;
 pub(crate) mod urr;
 
 pub use far::{Actions, Buffering, EndMarker, Far, Forwarding, OuterHeader, Redirect};
+pub use network::Network;
 pub use pdr::{LocalTunnel, Pdr, Removal, UserAddress};
 pub use qer::{Gate, Qer, Rate};
 pub use sdf_filter::{Filter, FlowDescription, FlowError, Ports, Prefix};
@@ -334,92 +336,4 @@ pub enum Destination {
     SgiLan = 2,
     /// Control plane function (N4-u).
     Control = 3,
-}
-
-/// Network instances and GTP-U addresses of the settings.
-#[derive(Clone, Debug)]
-pub struct Network {
-    names: Vec<String>,
-    interfaces: Vec<LocalInterface>,
-}
-
-/// User plane interface with our first address of each family.
-#[derive(Clone, Copy, Debug)]
-struct LocalInterface {
-    instance: InstanceId,
-    role: Role,
-    v4: Option<Ipv4Addr>,
-    v6: Option<Ipv6Addr>,
-}
-
-impl Network {
-    /// Creates the table from the names of the network instances, in the order of their indices.
-    #[must_use]
-    pub const fn new(names: Vec<String>) -> Self {
-        Self { names, interfaces: Vec::new() }
-    }
-
-    /// Adds an interface with our GTP-U addresses, of which the first of each family is used.
-    pub fn add(&mut self, role: Role, instance: InstanceId, addresses: &[IpAddr]) {
-        let v4 = addresses.iter().find_map(|address| match address {
-            IpAddr::V4(address) => Some(*address),
-            IpAddr::V6(_) => None,
-        });
-        let v6 = addresses.iter().find_map(|address| match address {
-            IpAddr::V6(address) => Some(*address),
-            IpAddr::V4(_) => None,
-        });
-        self.interfaces.push(LocalInterface { instance, role, v4, v6 });
-    }
-
-    /// Returns the network instance with a name, in text or label form.
-    #[must_use]
-    pub fn instance(&self, name: NetworkInstance<'_>) -> Option<InstanceId> {
-        let index = self.names.iter().position(|known| name.is(known))?;
-        InstanceId::try_from(index).ok()
-    }
-
-    /// Reads the Network Instance of a PDI or of forwarding parameters, if there is one.
-    ///
-    /// # Errors
-    /// No interface or pool is in this network instance; `failed` is the rule that names it.
-    pub(crate) fn instance_of(
-        &self,
-        group: &Group<'_>,
-        failed: FailedRuleId,
-    ) -> Result<Option<InstanceId>, Refusal> {
-        let Some(name) = group.find::<NetworkInstance<'_>>()? else { return Ok(None) };
-        let unknown = Refusal::rule_by(failed, IeType::NETWORK_INSTANCE);
-        self.instance(name).map(Some).ok_or(unknown)
-    }
-
-    /// Returns our addresses for a tunnel with packets from `source`. They are in `instance` if it
-    /// is given, else on the interface where such packets usually arrive.
-    #[must_use]
-    pub fn endpoint(
-        &self,
-        instance: Option<InstanceId>,
-        source: Source,
-    ) -> Option<(Option<Ipv4Addr>, Option<Ipv6Addr>)> {
-        let first = if source == Source::Access { Role::N3 } else { Role::N9 };
-        let fits = |it: &&LocalInterface| {
-            it.role != Role::N6 && instance.is_none_or(|instance| it.instance == instance)
-        };
-        let interfaces = self.interfaces.iter().filter(fits);
-        let interface = interfaces.min_by_key(|it| it.role != first)?;
-        Some((interface.v4, interface.v6))
-    }
-
-    /// Returns the default data network: the first one.
-    #[must_use]
-    pub fn data_network(&self) -> InstanceId {
-        let n6 = self.interfaces.iter().find(|it| it.role == Role::N6);
-        n6.map_or(0, |it| it.instance)
-    }
-
-    /// Returns true if an N6 interface has this network instance.
-    #[must_use]
-    pub fn is_data_network(&self, instance: InstanceId) -> bool {
-        self.interfaces.iter().any(|it| it.instance == instance && it.role == Role::N6)
-    }
 }

@@ -156,7 +156,7 @@ pub enum HeaderError {
     /// Length field beyond the datagram or shorter than a header. The message is discarded (clause
     /// 7.6.3).
     Length(Header),
-    /// Node message with a SEID, or session message without (clause 7.2.2).
+    /// Session message without a SEID (clause 7.2.2).
     SeidFlag(Header),
 }
 
@@ -187,9 +187,9 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Parses the first message of a datagram. Also returns the rest of the datagram, which is
-    /// another message if `follow_on` is set. Otherwise the rest is empty: octets after the message
-    /// are dropped (clause 7.6.3).
+    /// Parses the first message of a datagram. The SEID of a node message, which has none, is
+    /// skipped. Also returns the rest of the datagram, which is another message if `follow_on` is
+    /// set. Otherwise the rest is empty: octets after the message are dropped (clause 7.6.3).
     ///
     /// # Errors
     ///
@@ -209,11 +209,14 @@ impl<'a> Message<'a> {
         }
         let priority = (flags & 2 != 0).then_some(last >> 4);
         let follow_on = flags & 4 != 0;
-        let header = Header { message_type, seid, sequence, priority, follow_on };
+        let mut header = Header { message_type, seid, sequence, priority, follow_on };
         let read = datagram.len() - octets.rest().len();
         let body = length.checked_sub(read - 4).and_then(|body| octets.take(body).ok());
         let body = body.ok_or(HeaderError::Length(header))?;
-        if message_type.name().is_some() && seid.is_some() != message_type.is_session() {
+        if message_type.name().is_some() && !message_type.is_session() {
+            // Some peers send node messages with a SEID, which means nothing there.
+            header.seid = None;
+        } else if message_type.is_session() && message_type.name().is_some() && seid.is_none() {
             return Err(HeaderError::SeidFlag(header));
         }
         let rest = if follow_on { octets.rest() } else { &[] };

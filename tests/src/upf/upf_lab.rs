@@ -106,9 +106,9 @@ impl UpfLab {
             "node-id": "10.40.0.1",
             "n4": {"addresses": ["10.40.0.1"], "t1-ms": T1_MS, "n1": N1, "heartbeat-s": 1},
             "interfaces": {
-                "n3": {"port": "n3", "role": "n3", "network-instance": "access",
+                "n3": {"port": "n3", "role": "n3", "network-instances": ["access"],
                        "addresses": ["10.30.0.1"]},
-                "n6": {"port": "n6", "role": "n6", "network-instance": "internet"},
+                "n6": {"port": "n6", "role": "n6", "network-instances": ["internet"]},
             },
             "pools": [{"network-instance": "internet", "prefix": "10.45.0.0/16"}],
             "sessions": sessions,

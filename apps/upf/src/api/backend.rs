@@ -21,7 +21,7 @@ use crate::rules::layout::drop_reason::{DROP_REASONS, DropReason};
 use crate::rules::layout::session_rules::Block;
 use crate::rules::layout::table;
 use crate::rules::publish::Published;
-use crate::session::{InstanceId, Session, SessionIndex};
+use crate::session::{InstanceId, Network, Session, SessionIndex};
 use crate::time::Now;
 
 /// Queries answered per iteration of the loop.
@@ -31,6 +31,7 @@ const QUESTIONS: usize = 4;
 pub(crate) struct Backend {
     api: Option<(Api, QueryReceiver)>,
     instances: Vec<String>,
+    network: Network,
     /// Network instances of N3 and N6, the first of each.
     arrivals: [Option<InstanceId>; 2],
     settings: Settings,
@@ -46,11 +47,14 @@ impl Backend {
             tracing::info!("the API is at http://{}", api.address());
         }
         let instances = settings.instances().into_iter().map(str::to_owned).collect();
+        let network = settings.network();
+        let unlisted = network.unlisted();
         let arrivals = [Role::N3, Role::N6].map(|role| {
             let first = settings.interfaces.values().find(|it| it.role == role);
-            first.and_then(|it| settings.instance(&it.network_instance))
+            let name = first.map(|it| it.network_instances.first());
+            name.map(|name| name.and_then(|it| settings.instance(it)).unwrap_or(unlisted))
         });
-        Ok(Self { api, instances, arrivals, settings: settings.clone(), fast: None })
+        Ok(Self { api, instances, network, arrivals, settings: settings.clone(), fast: None })
     }
 }
 
@@ -121,7 +125,7 @@ impl NodeView for BackendView<'_> {
             TraceSubject::Supi(supi) => return sessions.find_supi(supi).take(limit).collect(),
             TraceSubject::Teid(teid) => sessions.find_tunnel(*teid).into_iter().collect(),
             TraceSubject::Address(address) => {
-                let instances = 0..self.backend.instances.len() as InstanceId;
+                let instances = 0..=self.backend.network.unlisted();
                 instances.filter_map(|it| sessions.find_user(it, *address)).collect()
             }
         };
@@ -149,7 +153,9 @@ impl NodeView for BackendView<'_> {
     }
 
     fn dry_run(&self, session: &Session, fields: &PacketFields) -> Option<DryRun> {
-        dry_run(self.node.sessions().published(), session, fields)
+        let instance = self.backend.network.domain(fields.instance).unwrap_or(fields.instance);
+        let fields = PacketFields { instance, ..*fields };
+        dry_run(self.node.sessions().published(), session, &fields)
     }
 
     fn numbers(&self) -> Snapshot {

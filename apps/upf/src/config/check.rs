@@ -172,10 +172,7 @@ fn check_interfaces(
             let ports = written.ports.keys().map(String::as_str);
             return Err(unknown(at("port"), "port", &interface.port, ports));
         }
-        if !(1..=100).contains(&interface.network_instance.len()) {
-            let what = "a network instance has a name of 1 to 100 letters";
-            return Err(refuse(at("network-instance"), what));
-        }
+        check_instances(&interface.network_instances, &at("network-instances"))?;
         check_tunnels(interface, &at("addresses"))?;
         check_next_hop(interface, &at("next-hop"))?;
         for address in &interface.addresses {
@@ -195,6 +192,19 @@ fn check_interfaces(
                 interface.port
             );
             return Err(refuse(at("port"), what));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the network instances of an interface.
+fn check_instances(names: &[String], path: &str) -> Result<(), Error> {
+    for (index, name) in names.iter().enumerate() {
+        if !(1..=100).contains(&name.len()) {
+            return Err(refuse(path, "a network instance has a name of 1 to 100 letters"));
+        }
+        if names[..index].contains(name) {
+            return Err(refuse(path, format!("`{name}` is named twice; name it once")));
         }
     }
     Ok(())
@@ -228,8 +238,9 @@ fn check_pools(settings: &Settings) -> Result<(), Error> {
 fn check_pool(settings: &Settings, pool: &Pool, index: usize) -> Result<Prefix, Error> {
     let at = |key: &str| format!("app.pools.{index}.{key}");
     let name = pool.network_instance.as_str();
-    let instances = settings.interfaces.values().map(|it| it.network_instance.as_str());
-    if !instances.clone().any(|instance| instance == name) {
+    let lists = settings.interfaces.values().map(|it| &it.network_instances);
+    let instances = lists.clone().flatten().map(String::as_str);
+    if !lists.clone().any(Vec::is_empty) && !instances.clone().any(|instance| instance == name) {
         let what = "interface of the network instance";
         return Err(unknown(at("network-instance"), what, name, instances));
     }
@@ -241,7 +252,9 @@ fn check_pool(settings: &Settings, pool: &Pool, index: usize) -> Result<Prefix, 
         );
         return Err(refuse(at("prefix"), what));
     }
-    let same = settings.interfaces.values().filter(|it| it.network_instance == name);
+    let same = settings.interfaces.values().filter(|it| {
+        it.network_instances.is_empty() || it.network_instances.iter().any(|own| own == name)
+    });
     let mut ours = same.flat_map(|it| &it.addresses);
     if let Some(address) = ours.find(|address| contains(prefix, **address)) {
         let what =

@@ -60,7 +60,7 @@ impl<R: Routes> Datapath<R> {
             return Outcome::Drop(DropReason::Malformed);
         };
         let Some(fields) = ue_packet.fields(&inner, &self.forwarder.ports) else {
-            return Outcome::Drop(DropReason::Malformed);
+            return self.apply_rules_slow(ue_packet, rules, packet, routed, burst);
         };
         if let Some(ForwardDecision { path, direction, charge }) =
             classify::decide_simple(rules, &fields)
@@ -94,10 +94,12 @@ impl<R: Routes> Datapath<R> {
         if inner.fragment != Fragment::None && rules.has_blocks() {
             self.fragments.complete(session.0, &mut inner, burst.now);
         }
-        let Some(fields) = ue_packet.fields(&inner, &forwarder.ports) else {
-            return Outcome::Drop(DropReason::Malformed);
-        };
         let classifier = burst.classifier(session, rules);
+        let fields = match ue_packet.fields(&inner, &forwarder.ports) {
+            Some(fields) => fields,
+            None if ue_packet.returns(&classifier) => ue_packet.returning_fields(&inner),
+            None => return Outcome::Drop(DropReason::Malformed),
+        };
         let decision = classifier.decide(&fields);
         let Decision { direction, charge, .. } = decision;
         if decision.events != 0 {

@@ -269,7 +269,8 @@ impl<R: Routes> Forwarder<R> {
         let rules = rules.ok_or(Outcome::Drop(DropReason::UnknownUser))?;
         let malformed = Outcome::Drop(DropReason::Malformed);
         let inner = inner_packet::read(ue_packet.inner(packet.bytes())).ok_or(malformed)?;
-        let fields = ue_packet.fields(&inner, &self.ports).ok_or(malformed)?;
+        let fields = ue_packet.fields(&inner, &self.ports);
+        let fields = fields.unwrap_or_else(|| ue_packet.returning_fields(&inner));
         let classifier = burst.classifier(session, rules);
         let decision = classifier.decide(&fields);
         let charged = match decision.action {
@@ -295,10 +296,13 @@ fn gtpu_fields(tos: u8, path: &Path<'_>, teid: u32, direction: Direction) -> Gtp
     let forwarding = path.forwarding;
     let container = match (forwarding.qfi(), direction) {
         (None, _) => Container::NONE,
-        (Some(qfi), Direction::Downlink) => {
+        (Some(qfi), Direction::Uplink) if forwarding.destination() != Destination::Access => {
+            Container::uplink(qfi)
+        }
+        // Packets that return to the access network are on their way to the user, too.
+        (Some(qfi), _) => {
             Container::downlink(qfi, forwarding.is_reflective(), forwarding.paging_policy())
         }
-        (Some(qfi), Direction::Uplink) => Container::uplink(qfi),
     };
     GtpuFields { tos: forwarding.marked(tos), teid, container }
 }

@@ -8,7 +8,7 @@ use fastlane::table::EntryId;
 use fastlane::wire::{Ethernet, PduSession};
 use fastlane::{Packet, Turn};
 
-use super::classify::{Charge, PacketFields};
+use super::classify::{Blocks, Charge, Classifier, PacketFields};
 use super::inner_packet::InnerPacket;
 use super::lane_tables::{DestinationAddress, LaneTables};
 use super::outer_header::GtpuPacket;
@@ -17,7 +17,7 @@ use super::routes::BATCH;
 use crate::config::Role;
 use crate::rules::layout::session_rules::{Direction, Rules};
 use crate::rules::layout::{TeidLayout, UeKey};
-use crate::session::{InstanceId, SessionIndex};
+use crate::session::{Destination, InstanceId, SessionIndex};
 
 /// A UE packet as it arrived.
 #[derive(Clone, Copy, Debug)]
@@ -60,12 +60,29 @@ impl UePacket {
         if self.tunnel.is_some() { Direction::Uplink } else { Direction::Downlink }
     }
 
-    /// Returns the fields that PDRs match; `None` if the PDU session container of the packet is of
-    /// the other direction.
+    /// Returns the fields that PDRs match; `None` if the PDU session container of the packet is
+    /// that of a downlink packet on N3, see [`returning_fields`](Self::returning_fields).
     #[inline(always)]
     pub(crate) fn fields(&self, inner: &InnerPacket, ports: &PortMap) -> Option<PacketFields> {
         let teid = self.tunnel.map(|tunnel| tunnel.teid);
         Some(inner.fields(teid, self.instance, self.qfi(ports)?))
+    }
+
+    /// Returns true if the tunnel of a packet leads back to the access network: a base station
+    /// forwards what it has not delivered to the user, as downlink packets (TS 23.502 clause
+    /// 4.9.1.3).
+    #[cold]
+    pub(crate) fn returns<'t, B: Blocks<'t>>(&self, classifier: &Classifier<'t, '_, B>) -> bool {
+        let path = self.tunnel.and_then(|tunnel| classifier.tunnel_path(tunnel.teid));
+        path.is_some_and(|path| path.forwarding.destination() == Destination::Access)
+    }
+
+    /// Returns the fields of a packet that returns, whatever its PDU session container.
+    #[cold]
+    pub(crate) fn returning_fields(&self, inner: &InnerPacket) -> PacketFields {
+        let tunnel = self.tunnel.as_ref();
+        let qfi = tunnel.and_then(|tunnel| tunnel.pdu_session).map(|container| container.qfi);
+        inner.fields(tunnel.map(|tunnel| tunnel.teid), self.instance, qfi)
     }
 
     /// Returns the QoS flow of the packet's PDU session container; `None` if the container is of

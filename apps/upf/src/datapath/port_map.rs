@@ -68,8 +68,10 @@ pub(crate) struct Interface {
     pub(crate) port: PortId,
     /// Role: N3, N9 or N6.
     pub(crate) role: Role,
-    /// Network instance.
+    /// Network instance of packets that arrive by it: the first one that it serves.
     pub(crate) instance: InstanceId,
+    /// Network instances of packets that leave by it.
+    pub(crate) exits: Vec<InstanceId>,
     /// First IPv4 address, the source of its packets.
     pub(crate) v4: Option<Ipv4Addr>,
     /// First IPv6 address.
@@ -104,9 +106,11 @@ impl PortMap {
         let mut ports = vec![PortRole::default(); ports];
         let mut interfaces = Vec::with_capacity(settings.interfaces.len());
         let mut own = Vec::new();
+        let network = settings.network();
         for (index, (name, interface)) in settings.interfaces.iter().enumerate() {
             let id = port(&interface.port)?;
-            let instance = settings.instance(&interface.network_instance).unwrap_or_default();
+            let exits = network.served_by(index);
+            let instance = exits.first().copied().unwrap_or_default();
             let index = u8::try_from(index)
                 .map_err(|_| wrong(name, "there are more than 256 interfaces".to_owned()))?;
             if interface.role == Role::N6 {
@@ -126,6 +130,7 @@ impl PortMap {
                 port: id,
                 role: interface.role,
                 instance,
+                exits,
                 v4: interface.addresses.iter().find_map(|address| match address {
                     IpAddr::V4(address) => Some(*address),
                     IpAddr::V6(_) => None,
@@ -187,7 +192,7 @@ impl PortMap {
         self.interfaces.iter().find(|interface| {
             interface.port == port
                 && accepts(interface.role)
-                && instance.is_none_or(|instance| instance == interface.instance)
+                && instance.is_none_or(|instance| interface.exits.contains(&instance))
         })
     }
 
@@ -200,7 +205,7 @@ impl PortMap {
     ) -> RouteSource {
         let is_it = |interface: &&Interface| {
             accepts(interface.role)
-                && instance.is_none_or(|instance| instance == interface.instance)
+                && instance.is_none_or(|instance| interface.exits.contains(&instance))
         };
         match self.interfaces.iter().find(is_it) {
             Some(Interface { configured_next_hop: Some(hop), .. }) => RouteSource::Fixed(*hop),
@@ -243,8 +248,10 @@ impl UePools {
     /// Returns the reason if a prefix is invalid, with the remedy.
     pub(crate) fn new(settings: &Settings) -> Result<Self, String> {
         let mut pools = Self::default();
+        let network = settings.network();
         for pool in &settings.pools {
-            let instance = settings.instance(&pool.network_instance).unwrap_or_default();
+            let instance = settings.instance(&pool.network_instance);
+            let instance = instance.and_then(|it| network.domain(it)).unwrap_or_default();
             let Prefix { address, length } = addresses::prefix(&pool.prefix)?;
             let length = u32::from(length);
             match address {

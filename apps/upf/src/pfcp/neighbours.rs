@@ -99,7 +99,7 @@ mod tests {
             "node-id": "upf.example",
             "n4": { "addresses": ["192.0.2.1"] },
             "interfaces": {
-                "n3": { "port": "n3", "role": "n3", "network-instance": "access",
+                "n3": { "port": "n3", "role": "n3", "network-instances": ["access"],
                         "addresses": ["10.3.0.1"], "route-table": 77 },
             },
         }))

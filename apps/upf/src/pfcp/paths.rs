@@ -18,7 +18,7 @@ use super::{LaneMessage, Outbox};
 use crate::config::{Role, Settings};
 use crate::rules::layout::message::PathMessage;
 use crate::rules::publish::Published;
-use crate::session::{Destination, Forwarding, InstanceId, OuterHeader, Session, SessionIndex};
+use crate::session::{Destination, Forwarding, Network, Session, SessionIndex};
 use crate::time::{MILLISECOND, Now, SECOND};
 
 /// Maximum number of supervised paths.
@@ -259,13 +259,13 @@ pub struct Route {
 #[derive(Clone, Debug)]
 pub struct Interfaces {
     all: Vec<Interface>,
+    network: Network,
 }
 
 #[derive(Clone, Debug)]
 struct Interface {
     index: u16,
     role: Role,
-    instance: Option<InstanceId>,
     addresses: Vec<IpAddr>,
 }
 
@@ -276,10 +276,10 @@ impl Interfaces {
         let all = (0..).zip(settings.interfaces.values()).map(|(index, it)| Interface {
             index,
             role: it.role,
-            instance: settings.instance(&it.network_instance),
             addresses: it.addresses.clone(),
         });
-        Self { all: all.filter(|it| it.role != Role::N6).collect() }
+        let all = all.filter(|it| it.role != Role::N6).collect();
+        Self { all, network: settings.network() }
     }
 
     /// Returns the paths of a session, one for each FAR that forwards or duplicates into a tunnel.
@@ -290,15 +290,15 @@ impl Interfaces {
     }
 
     fn route(&self, way: &Forwarding) -> Option<Route> {
-        let OuterHeader { teid: Some(_), v4, v6, .. } = way.outer? else { return None };
-        let remote = v4.map(IpAddr::V4).or(v6.map(IpAddr::V6))?;
+        let outer = way.outer.filter(|outer| outer.teid.is_some_and(|teid| teid != 0))?;
+        let remote = self.network.peer((outer.v4, outer.v6), way.instance)?;
         let wanted = match way.destination {
             Destination::Access => Role::N3,
             Destination::Core | Destination::SgiLan => Role::N9,
             Destination::Control => return None,
         };
         let fits = |it: &&Interface| {
-            let of_instance = way.instance.is_none_or(|wanted| it.instance == Some(wanted));
+            let of_instance = self.network.is_tunnel_of(it.index.into(), way.instance);
             of_instance && it.addresses.iter().any(|ours| ours.is_ipv4() == remote.is_ipv4())
         };
         let fitting = || self.all.iter().filter(fits);

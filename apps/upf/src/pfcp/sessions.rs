@@ -175,7 +175,6 @@ impl Sessions {
         context: &Context<'_>,
         group: &Group<'_>,
     ) -> Result<Outcome, Refusal> {
-        let flags = group.find::<ie::PfcpsereqFlags>()?.unwrap_or_default();
         let (store, published, shape) = (&self.store, &self.published, self.shape);
         let owner = |teid| owner_of(store, published, shape, teid);
         let version = before.map_or(0, |before| before.version);
@@ -187,7 +186,6 @@ impl Sessions {
             addresses: &mut self.addresses,
             owner: &owner,
             meter: &meter,
-            restores: flags.has(ie::PfcpsereqFlags::RESTI),
             now: context.now,
         };
         let mut draft = Draft::of(session, draft_context);

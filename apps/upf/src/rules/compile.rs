@@ -14,6 +14,8 @@
 
 use std::net::IpAddr;
 
+use fastlane_pfcp::IeType;
+
 use self::rule_entry::{CountedUrr, RuleEntry, meter_cost};
 use super::layout::session_rules::{
     AddressPrefix, Block, Direction, DirectionRules, NEVER, Rules, flag, forwarding,
@@ -92,10 +94,28 @@ pub enum CompileError {
         /// Rule ID of the PDR.
         pdr: PdrId,
     },
+    /// A PDR matches packets of a data network that no N6 interface serves.
+    #[error(
+        "PDR {pdr} matches packets of a network instance that no N6 interface serves; add it to \
+         `network-instances` of one"
+    )]
+    NoDataNetwork {
+        /// Rule ID of the PDR.
+        pdr: PdrId,
+    },
+    /// A FAR forwards into a network instance that no interface serves.
+    #[error(
+        "FAR {far} forwards into a network instance that no interface serves; add it to \
+         `network-instances` of one"
+    )]
+    NoExit {
+        /// Rule ID of the FAR.
+        far: FarId,
+    },
     /// A FAR has an outer header that cannot be built.
     #[error(
-        "FAR {far} adds an outer header without an address, or without a TEID or port; use \
-         GTP-U/UDP/IP with a TEID and an address, or UDP/IP with a port and an address"
+        "FAR {far} adds an outer header without a TEID, or without an address of a family that \
+         an interface for tunnels has; use GTP-U/UDP/IP with a TEID and such an address"
     )]
     OuterHeader {
         /// Rule ID of the FAR.
@@ -130,6 +150,7 @@ impl CompileError {
             | Self::NoQer { pdr, .. }
             | Self::NoUrr { pdr, .. }
             | Self::NoPredefined { pdr }
+            | Self::NoDataNetwork { pdr }
             | Self::TooMuch { pdr } => Some(pdr),
             _ => None,
         }
@@ -139,7 +160,17 @@ impl CompileError {
     #[must_use]
     pub const fn far(self) -> Option<FarId> {
         match self {
-            Self::OuterHeader { far } | Self::Redirect { far } => Some(far),
+            Self::NoExit { far } | Self::OuterHeader { far } | Self::Redirect { far } => Some(far),
+            _ => None,
+        }
+    }
+
+    /// Returns the IE at fault, if it is one that the rule has.
+    #[must_use]
+    pub const fn offending(self) -> Option<IeType> {
+        match self {
+            Self::NoDataNetwork { .. } | Self::NoExit { .. } => Some(IeType::NETWORK_INSTANCE),
+            Self::OuterHeader { .. } => Some(IeType::OUTER_HEADER_CREATION),
             _ => None,
         }
     }
@@ -158,22 +189,26 @@ pub fn compile(session: &Session, context: &Context) -> Result<Compiled, Compile
         Some(rules) => (rules, Vec::new()),
         None => block_packer::blocks(session, &entries)?,
     };
-    let rules = with_marker(session, rules);
+    let rules = with_marker(session, context, rules);
     let LookupKeys { users, tunnels, framed } = keys;
     Ok(Compiled { rules, blocks, users, tunnels, framed })
 }
 
 /// Adds the newest end marker that is due, and the version before which held packets are discarded.
-fn with_marker(session: &Session, mut rules: Rules) -> Rules {
+fn with_marker(session: &Session, context: &Context, mut rules: Rules) -> Rules {
     rules.cold.discarded = session.discarded as u32;
     let markers = session.fars.iter().filter_map(|far| far.end_marker);
     let Some(marker) = markers.max_by_key(|marker| marker.version) else { return rules };
-    let (v4, v6) = (marker.to.v4.map(|it| it.to_ipv6_mapped()), marker.to.v6);
-    let (Some(peer), Some(teid)) = (v4.or(v6), marker.to.teid) else { return rules };
-    rules.cold.marker_peer = peer.octets();
+    let peer = context.network.peer((marker.to.v4, marker.to.v6), marker.instance);
+    let (Some(peer), Some(teid)) = (peer, marker.to.teid) else { return rules };
+    rules.cold.marker_peer = match peer {
+        IpAddr::V4(peer) => peer.to_ipv6_mapped().octets(),
+        IpAddr::V6(peer) => peer.octets(),
+    };
     rules.cold.marker_teid = teid;
     rules.cold.marker_version = marker.version as u32;
-    rules.cold.marker_instance = marker.instance.unwrap_or(forwarding::NO_INSTANCE);
+    let instance = context.network.exit(marker.instance);
+    rules.cold.marker_instance = instance.unwrap_or(forwarding::NO_INSTANCE);
     rules
 }
 
@@ -204,8 +239,9 @@ pub fn keys(session: &Session, context: &Context) -> LookupKeys {
                 add(&mut keys.tunnels, TunnelKey { teid: tunnel.teid });
             }
         } else if matches!(pdr.source, Source::Core | Source::SgiLan) {
-            let named = pdr.instance.as_slice();
-            let instances = if named.is_empty() { &context.core } else { named };
+            let network = &context.network;
+            let of = |instance| network.domain(instance).into_iter().collect();
+            let instances = pdr.instance.map_or_else(|| network.domains(), of);
             instances.iter().for_each(|instance| keys.of_user(pdr, *instance));
         }
     }
@@ -270,7 +306,7 @@ fn simple_rules(session: &Session, entries: &[RuleEntry<'_>]) -> Option<Rules> {
         }
         rules.downlink.common = direction_rules(session, entry, watch.as_ref())?;
         rules.downlink.peer6 = entry.path.peer6;
-        rules.downlink.instance = entry.pdr.instance.unwrap_or(forwarding::NO_INSTANCE);
+        rules.downlink.instance = entry.instance.unwrap_or(forwarding::NO_INSTANCE);
     }
     let tunnels = [up, down].map(|it| it.and_then(|entry| entry.pdr.tunnel));
     if let [Some(one), Some(other)] = tunnels

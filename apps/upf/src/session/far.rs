@@ -118,7 +118,9 @@ fn check(far: &Far) -> Result<(), Refusal> {
     if far.actions.duplicate && far.duplicating.is_empty() {
         return missing(IeType::DUPLICATING_PARAMETERS);
     }
-    Ok(())
+    let forwarding = far.forwarding.iter().filter(|_| far.actions.forward);
+    let copies = far.duplicating.iter().filter(|_| far.actions.duplicate);
+    forwarding.chain(copies).filter_map(|it| it.outer.as_ref()).try_for_each(check_outer_header)
 }
 
 /// Applies Update FAR; absent IEs change nothing. `version` is the version of the session after the
@@ -136,7 +138,10 @@ pub(crate) fn update(
     if let Some(bar) = group.find::<ie::BarId>()? {
         far.bar = Some(bar.0);
     }
-    if let Some(parameters) = group.group(IeType::UPDATE_FORWARDING_PARAMETERS) {
+    // Some SMFs send the parameters of Create FAR.
+    let parameters = group.group(IeType::UPDATE_FORWARDING_PARAMETERS);
+    let parameters = parameters.or_else(|| group.group(IeType::FORWARDING_PARAMETERS));
+    if let Some(parameters) = parameters {
         let before = far.forwarding.clone();
         match &mut far.forwarding {
             Some(forwarding) => change(forwarding, &parameters, network, failed)?,
@@ -162,7 +167,7 @@ fn end_marker(
     version: u64,
 ) -> Option<EndMarker> {
     let before = before?;
-    let to = before.outer.filter(|outer| outer.teid.is_some())?;
+    let to = before.outer.filter(|outer| check_outer_header(outer).is_ok())?;
     let is_other = after.and_then(|after| after.outer) != Some(to);
     is_other.then_some(EndMarker { to, instance: before.instance, version })
 }
@@ -215,7 +220,7 @@ fn change(
         forwarding.instance = Some(instance);
     }
     if let Some(outer) = group.find::<OuterHeaderCreation>()? {
-        forwarding.outer = Some(outer_header(&outer)?);
+        forwarding.outer = Some(outer_header(&outer));
     }
     if let Some(marking) = group.find::<ie::TransportLevelMarking>()? {
         forwarding.marking = Some((marking.value, marking.mask));
@@ -243,19 +248,28 @@ fn destination(interface: ie::DestinationInterface) -> Result<Destination, Refus
     }
 }
 
-/// Reads Outer Header Creation: GTP-U, UDP or IP. VLAN tags are refused.
-fn outer_header(outer: &OuterHeaderCreation) -> Result<OuterHeader, Refusal> {
-    const ALONE: u16 = OuterHeaderCreation::IPV4 | OuterHeaderCreation::IPV6;
-    let is_tunnel = outer.teid.is_some() || outer.port.is_some() || outer.description & ALONE != 0;
-    if !is_tunnel || outer.c_tag.is_some() || outer.s_tag.is_some() {
-        return Err(Refusal::unsupported(IeType::OUTER_HEADER_CREATION));
+/// Reads Outer Header Creation. It is judged when packets take it (see [`check_outer_header`]):
+/// SMFs send FARs that drop or buffer with the tunnel of nobody. A header with VLAN tags has no
+/// TEID here, since it cannot be built.
+fn outer_header(outer: &OuterHeaderCreation) -> OuterHeader {
+    let is_tagged = outer.c_tag.is_some() || outer.s_tag.is_some();
+    OuterHeader {
+        teid: outer.teid.filter(|_| !is_tagged),
+        v4: outer.v4.filter(|address| !address.is_unspecified()),
+        v6: outer.v6.filter(|address| !address.is_unspecified()),
+        port: outer.port,
     }
-    let v4 = outer.v4.filter(|address| !address.is_unspecified());
-    let v6 = outer.v6.filter(|address| !address.is_unspecified());
-    if outer.teid == Some(0) || (v4.is_none() && v6.is_none()) {
-        return Err(Refusal::incorrect(IeType::OUTER_HEADER_CREATION));
+}
+
+/// Checks that an outer header can be built: GTP-U to a tunnel. UDP or IP alone is not supported.
+fn check_outer_header(outer: &OuterHeader) -> Result<(), Refusal> {
+    match outer.teid {
+        None => Err(Refusal::unsupported(IeType::OUTER_HEADER_CREATION)),
+        Some(teid) if teid == 0 || outer.v4.is_none() && outer.v6.is_none() => {
+            Err(Refusal::incorrect(IeType::OUTER_HEADER_CREATION))
+        }
+        Some(_) => Ok(()),
     }
-    Ok(OuterHeader { teid: outer.teid, v4, v6, port: outer.port })
 }
 
 fn redirect(information: &ie::RedirectInformation<'_>) -> Result<Redirect, Refusal> {

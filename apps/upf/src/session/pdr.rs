@@ -52,6 +52,8 @@ pub struct LocalTunnel {
     pub v6: Option<Ipv6Addr>,
     /// This UPF allocated the TEID and also frees it.
     pub is_ours: bool,
+    /// CHOOSE ID with which it was requested: another PDR of the session with it gets this F-TEID.
+    pub choose_id: Option<u8>,
 }
 
 /// UE addresses in a network instance (clause 8.2.62).
@@ -82,6 +84,10 @@ pub(crate) struct Pdi {
     pub(crate) instance: Option<InstanceId>,
     pub(crate) tunnel: Option<ie::FTeid>,
     pub(crate) user: Option<ie::UeIpAddress>,
+    /// The F-TEID of an updated PDR stays.
+    pub(crate) keeps_tunnel: bool,
+    /// The UE address of an updated PDR stays.
+    pub(crate) keeps_user: bool,
     framed: Vec<Prefix>,
     filters: Vec<Filter>,
     qfis: Vec<u8>,
@@ -176,6 +182,8 @@ pub(crate) fn detection(
         instance,
         tunnel: group.find()?,
         user: group.find()?,
+        keeps_tunnel: false,
+        keeps_user: false,
         framed: framed(group)?,
         filters: filters.map(|it| sdf_filter::read(&it?)).collect::<Result<_, _>>()?,
         qfis: numbers(group, |it: ie::Qfi| it.0)?,
@@ -183,6 +191,31 @@ pub(crate) fn detection(
 }
 
 impl Pdi {
+    /// Completes the PDI of an Update PDR from the PDR as it was (docs/why/0022-partial-pdi.md).
+    ///
+    /// A PDI that has neither F-TEID nor UE address says only which of the PDR's packets are meant:
+    /// what identifies them stays. A PDI for packets from the access network keeps its F-TEID also
+    /// if it has a UE address, because without one no packet matches. The SDF filters are always
+    /// those of the PDI.
+    pub(crate) fn complete(&mut self, before: &Pdr) {
+        if self.source != before.source || self.tunnel.is_some() {
+            return;
+        }
+        let is_partial = self.user.is_none();
+        self.keeps_tunnel = is_partial || matches!(self.source, Source::Access | Source::Control);
+        if !is_partial {
+            return;
+        }
+        self.keeps_user = true;
+        self.instance = self.instance.or(before.instance);
+        if self.framed.is_empty() {
+            self.framed.clone_from(&before.framed);
+        }
+        if self.qfis.is_empty() {
+            self.qfis.clone_from(&before.qfis);
+        }
+    }
+
     /// Copies the parts that need no allocation into `pdr`.
     pub(crate) fn fill(self, pdr: &mut Pdr) {
         pdr.source = self.source;

@@ -58,10 +58,11 @@ pub struct FlowDescription {
 impl FlowDescription {
     /// Parses `permit out PROTOCOL from ADDRESS [PORTS] to ADDRESS [PORTS]`.
     ///
-    /// PROTOCOL is `ip` or a number. ADDRESS is `any`, `assigned`, an IPv4 or IPv6 address, or a
-    /// prefix; bits beyond the prefix length are ignored, as in RFC 6733. PORTS are comma-separated
-    /// numbers and ranges, up to [`RANGES`](Self::RANGES). `deny`, `in`, `!` and options are
-    /// refused (TS 29.212 clause 5.4.2).
+    /// PROTOCOL is `ip`, a number, or one of `icmp`, `tcp`, `udp`, `ipv6-icmp` and `sctp`. ADDRESS
+    /// is `any`, `assigned`, an IPv4 or IPv6 address, or a prefix; bits beyond the prefix length
+    /// are ignored, as in RFC 6733. PORTS are comma-separated numbers and ranges, up to
+    /// [`RANGES`](Self::RANGES). `deny`, `in`, `!` and options are refused (TS 29.212 clause
+    /// 5.4.2).
     ///
     /// # Errors
     /// Returns the first error, with the correct form.
@@ -292,6 +293,10 @@ fn action(words: &mut Words<'_>) -> Result<(), FlowError> {
     }
 }
 
+/// Protocols that are known by their names (IANA, "Protocol Numbers"). RFC 6733 has only numbers.
+const PROTOCOLS: [(&str, u8); 5] =
+    [("icmp", 1), ("tcp", 6), ("udp", 17), ("ipv6-icmp", 58), ("sctp", 132)];
+
 fn protocol(word: &str) -> Result<Option<u8>, FlowError> {
     if word.eq_ignore_ascii_case("ip") {
         return Ok(None);
@@ -299,8 +304,10 @@ fn protocol(word: &str) -> Result<Option<u8>, FlowError> {
     if word.starts_with('!') {
         return negated(word);
     }
-    let number = word.parse().ok().filter(|_| is_number(word));
-    number.map(Some).ok_or_else(|| unexpected(Some(word), "`ip` or the number of a protocol"))
+    let named = PROTOCOLS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
+    let number = named.map(|(_, number)| *number);
+    let number = number.or_else(|| word.parse().ok().filter(|_| is_number(word)));
+    number.map(Some).ok_or_else(|| unexpected(Some(word), "a protocol, by number or name,"))
 }
 
 fn negated<T>(word: &str) -> Result<T, FlowError> {

@@ -1,9 +1,10 @@
 //! Encoding of a session as bits, in its record and parts.
 //!
-//! Format version 1: the fields in the order below. A list has a bit that is set if it is not
-//! empty, and its length. An optional value has a bit that is set if it is present. A session with
-//! two PDRs, two FARs, a QER and a URR takes about 170 bytes and fits its record. Fields of the
-//! record itself (number, version, association) are not repeated.
+//! Format version 2: the fields in the order below. Version 1 has no CHOOSE ID in F-TEIDs. A list
+//! has a bit that is set if it is not empty, and its length. An optional value has a bit that is
+//! set if it is present. A session with two PDRs, two FARs, a QER and a URR takes about 170 bytes
+//! and fits its record. Fields of the record itself (number, version, association) are not
+//! repeated.
 
 mod bit_stream;
 
@@ -17,11 +18,18 @@ use crate::session::{
 };
 
 /// Version of the format.
-pub(super) const FORMAT: u8 = 1;
+pub(super) const FORMAT: u8 = 2;
+/// First version of the format that has CHOOSE IDs.
+const WITH_CHOOSE_ID: u8 = 2;
 
 /// Encodes a session.
 pub(super) fn encode(session: &Session, buffer: Vec<u8>) -> Vec<u8> {
-    let mut to = BitWriter::into(buffer);
+    encode_as(FORMAT, session, buffer)
+}
+
+/// Encodes a session in a version of the format.
+fn encode_as(format: u8, session: &Session, buffer: Vec<u8>) -> Vec<u8> {
+    let mut to = BitWriter::into(format, buffer);
     session.cp_fseid.put(&mut to);
     session.discarded.put(&mut to);
     session.established.put(&mut to);
@@ -41,10 +49,10 @@ pub(super) fn encode(session: &Session, buffer: Vec<u8>) -> Vec<u8> {
 
 /// Decodes a session. Returns `None` if the bytes are invalid.
 pub(super) fn decode(id: SessionIndex, record: &SessionRecord, bytes: &[u8]) -> Option<Session> {
-    if record.format != FORMAT {
+    if !(1..=FORMAT).contains(&record.format) {
         return None;
     }
-    let from = &mut BitReader::of(bytes);
+    let from = &mut BitReader::of(record.format, bytes);
     Some(Session {
         id,
         seid: record.seid,
@@ -75,7 +83,6 @@ stored! {
         id, precedence, source, instance, tunnel, user, framed, filters, qfis, removal, far, qers,
         urrs, predefined,
     }
-    LocalTunnel { teid, v4, v6, is_ours }
     UserAddress { v4, v6, is_ours }
     Prefix { address, length }
     Filter { id, flow, tos, spi, flow_label }
@@ -106,6 +113,22 @@ stored! {
     DownlinkData { pdr, qfi, dscp }
     UsageReport {
         urr, sequence, triggers, information, measured, counts, seconds, since, at, first, last,
+    }
+}
+
+impl Stored for LocalTunnel {
+    fn put(&self, to: &mut BitWriter) {
+        ((self.teid, self.v4), (self.v6, self.is_ours)).put(to);
+        if to.format() >= WITH_CHOOSE_ID {
+            self.choose_id.put(to);
+        }
+    }
+
+    fn get(from: &mut BitReader<'_>) -> Option<Self> {
+        let ((teid, v4), (v6, is_ours)) = Stored::get(from)?;
+        let has_choose_id = from.format() >= WITH_CHOOSE_ID;
+        let choose_id = if has_choose_id { Stored::get(from)? } else { None };
+        Some(Self { teid, v4, v6, is_ours, choose_id })
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use fastlane::mirror::blackhole;
 
-use crate::config::{Role, Settings};
+use crate::config::{Interface, Role, Settings};
 use crate::session::Prefix;
 
 /// Linux's main routing table.
@@ -29,8 +29,14 @@ pub fn blackhole_routes(settings: &Settings) -> Vec<BlackholeRoute> {
     let mut them = Vec::new();
     for pool in &settings.pools {
         let Some(prefix) = pool.parsed() else { continue };
-        let same = settings.interfaces.values();
-        let same = same.filter(|it| it.network_instance == pool.network_instance);
+        let name = &pool.network_instance;
+        let lists = |it: &&Interface| it.network_instances.contains(name);
+        let n6 = || settings.interfaces.values().filter(|it| it.role == Role::N6);
+        let is_listed = n6().any(|it| lists(&it));
+        let serves = |it: &&Interface| {
+            lists(it) || !is_listed && it.role == Role::N6 && it.network_instances.is_empty()
+        };
+        let same = settings.interfaces.values().filter(serves);
         if same.clone().any(|it| it.role == Role::N6 && it.next_hop.is_some()) {
             continue;
         }

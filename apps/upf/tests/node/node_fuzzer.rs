@@ -83,9 +83,9 @@ const SETTINGS: &str = r#"{
     "node-id": "upf.example",
     "n4": { "addresses": ["192.0.2.1"], "t1-ms": 1000, "n1": 2, "heartbeat-s": 10 },
     "interfaces": {
-        "n3": { "port": "n3", "role": "n3", "network-instance": "access",
+        "n3": { "port": "n3", "role": "n3", "network-instances": ["access"],
                 "addresses": ["10.3.0.1", "2001:db8:3::1"] },
-        "n6": { "port": "n6", "role": "n6", "network-instance": "internet" }
+        "n6": { "port": "n6", "role": "n6", "network-instances": ["internet"] }
     },
     "pools": [{ "network-instance": "internet", "prefix": "10.45.0.0/24" }],
     "sessions": 64

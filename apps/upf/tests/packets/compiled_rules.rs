@@ -30,7 +30,13 @@ fn far(id: u32, to: Forwarding) -> Far {
 fn pdr(id: u16, precedence: u32, source: Source, far: u32) -> Pdr {
     let user = UserAddress { v4: Some(USER.into()), ..UserAddress::default() };
     let is_up = source == Source::Access;
-    let tunnel = LocalTunnel { teid: CHOSEN, v4: Some(OUR.into()), v6: None, is_ours: false };
+    let tunnel = LocalTunnel {
+        teid: CHOSEN,
+        v4: Some(OUR.into()),
+        v6: None,
+        is_ours: false,
+        choose_id: None,
+    };
     Pdr {
         id,
         precedence,

@@ -186,9 +186,9 @@ pub(crate) fn settings() -> serde_json::Value {
         "node-id": "10.4.0.1",
         "n4": { "addresses": ["10.4.0.1"] },
         "interfaces": {
-            "n3": { "port": "n3", "role": "n3", "network-instance": "access",
+            "n3": { "port": "n3", "role": "n3", "network-instances": ["access"],
                     "addresses": ["10.3.0.1", "fd03::1"] },
-            "n6": { "port": "n6", "role": "n6", "network-instance": "internet" },
+            "n6": { "port": "n6", "role": "n6", "network-instances": ["internet"] },
         },
         "pools": [
             { "network-instance": "internet", "prefix": "10.45.0.0/16" },

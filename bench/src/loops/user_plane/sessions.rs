@@ -200,9 +200,9 @@ pub(crate) fn settings(users: Users, [access, core]: [&str; 2]) -> Value {
         "node-id": "10.255.0.1",
         "n4": { "addresses": ["10.255.0.1"] },
         "interfaces": {
-            "n3": { "port": access, "role": "n3", "network-instance": "access",
+            "n3": { "port": access, "role": "n3", "network-instances": ["access"],
                     "addresses": ["10.255.0.1", "fd00::1"] },
-            "n6": { "port": core, "role": "n6", "network-instance": "internet" }
+            "n6": { "port": core, "role": "n6", "network-instances": ["internet"] }
         },
         "pools": [{ "network-instance": "internet", "prefix": "11.0.0.0/8" }],
         "sessions": users.count,
@@ -230,7 +230,8 @@ fn session(id: SessionIndex, shape: Shape, teids: TeidLayout, instances: Instanc
         let is_up = source == Source::Access;
         let v4 = (!six).then_some(Ipv4Addr::new(10, 255, 0, 1));
         let v6 = six.then(|| "fd00::1".parse().ok()).flatten();
-        let tunnel = LocalTunnel { teid: teids.teid(id, 1), v4, v6, is_ours: true };
+        let tunnel =
+            LocalTunnel { teid: teids.teid(id, 1), v4, v6, is_ours: true, choose_id: None };
         let removal = Removal { description: u8::from(six), extension: false };
         Pdr {
             id: 1 + 2 * flow + u16::from(!is_up),

@@ -16,7 +16,8 @@ pub struct FTeid {
     pub v4: Option<Ipv4Addr>,
     /// IPv6 address of the endpoint.
     pub v6: Option<Ipv6Addr>,
-    /// True if the UPF is to choose an IPv4 address and the TEID.
+    /// True if the UPF is to choose an IPv4 address and the TEID. If it is to choose an address of
+    /// any family, both are true.
     pub choose_v4: bool,
     /// True if the UPF is to choose an IPv6 address and the TEID.
     pub choose_v6: bool,
@@ -39,12 +40,15 @@ impl Ie<'_> for FTeid {
         let mut octets = Octets::new(value);
         let flags = octets.u8()?;
         let (v4, v6) = (flags & 1 != 0, flags & 2 != 0);
-        if !v4 && !v6 {
-            return Err(Cause::MANDATORY_IE_INCORRECT);
-        }
         if flags & 4 != 0 {
             let choose_id = octets.when(flags & 8 != 0, Octets::u8)?;
-            return Ok(Self { choose_v4: v4, choose_v6: v6, choose_id, ..Self::default() });
+            // Some SMFs set neither V4 nor V6: the UPF chooses the families, too.
+            let is_any = !v4 && !v6;
+            let (choose_v4, choose_v6) = (v4 || is_any, v6 || is_any);
+            return Ok(Self { choose_v4, choose_v6, choose_id, ..Self::default() });
+        }
+        if !v4 && !v6 {
+            return Err(Cause::MANDATORY_IE_INCORRECT);
         }
         let teid = octets.u32()?;
         let v4 = octets.when(v4, Octets::v4)?;

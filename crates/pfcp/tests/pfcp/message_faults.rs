@@ -3,7 +3,7 @@
 
 use fastlane_pfcp::ie::*;
 use fastlane_pfcp::{
-    Cause, Fault, Header, HeaderError, IeType, Message, MessageType, Writer, fuzz,
+    Cause, Fault, Header, HeaderError, Ie, IeType, Message, MessageType, Writer, fuzz,
 };
 
 use crate::samples;
@@ -324,6 +324,15 @@ fn conditions_that_a_message_shows() {
     assert_eq!(report, conditional(IeType::USAGE_REPORT_IN_REPORT));
 }
 
+/// SD-Core sets neither V4 nor V6: the UPF chooses the families, too.
+#[test]
+fn choose_without_a_family_is_choose_of_any() {
+    let any = FTeid { choose_v4: true, choose_v6: true, ..FTeid::default() };
+    assert_eq!(FTeid::decode(&[4]), Ok(any));
+    assert_eq!(FTeid::decode(&[12, 9]), Ok(FTeid { choose_id: Some(9), ..any }));
+    assert_eq!(FTeid::decode(&[0, 0, 0, 0, 1]), Err(Cause::MANDATORY_IE_INCORRECT));
+}
+
 #[test]
 fn cases_14_16_20_and_21_headers() {
     let error = |datagram: &[u8]| Message::parse(datagram).unwrap_err();
@@ -335,9 +344,9 @@ fn cases_14_16_20_and_21_headers() {
     let header = Header::node(message_type, 1);
     assert_eq!(error(&[0x20, 1, 0, 5, 0, 0, 1, 0]), HeaderError::Length(header));
     assert_eq!(error(&[0x20, 1, 0, 3, 0, 0, 1, 0]), HeaderError::Length(header));
-    let seid = Header { seid: Some(7), ..header };
+    // Some peers send node messages with a SEID, which is skipped.
     let with = [0x21, 1, 0, 12, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 1, 0];
-    assert_eq!(error(&with), HeaderError::SeidFlag(seid));
+    assert_eq!(Message::parse(&with).map(|(message, _)| message.header), Ok(header));
     let deletion = MessageType::SESSION_DELETION_REQUEST;
     let without = HeaderError::SeidFlag(Header::node(deletion, 1));
     assert_eq!(error(&[0x20, 54, 0, 4, 0, 0, 1, 0]), without);

@@ -88,11 +88,13 @@ fn the_first_interface_of_an_instance_decides() {
         "node-id": "upf.example",
         "n4": { "addresses": ["192.0.2.1"] },
         "interfaces": {
-            "a3": { "port": "a", "role": "n3", "network-instance": "access",
+            "a3": { "port": "a", "role": "n3", "network-instances": ["access"],
                     "addresses": ["10.3.0.1"], "route-table": 3 },
-            "b6": { "port": "b", "role": "n6", "network-instance": "internet", "route-table": 6 },
-            "c6": { "port": "c", "role": "n6", "network-instance": "voice", "route-table": 7 },
-            "d9": { "port": "d", "role": "n9", "network-instance": "voice",
+            "b6": { "port": "b", "role": "n6", "network-instances": ["internet"],
+                    "route-table": 6 },
+            "c6": { "port": "c", "role": "n6", "network-instances": ["voice"],
+                    "route-table": 7 },
+            "d9": { "port": "d", "role": "n9", "network-instances": ["voice"],
                     "addresses": ["10.9.0.1"], "route-table": 9 },
         },
     }))
@@ -103,5 +105,6 @@ fn the_first_interface_of_an_instance_decides() {
     };
     assert_eq!([of(None, true), of(None, false)], [Some(6), Some(3)]);
     assert_eq!([of(Some("voice"), true), of(Some("voice"), false)], [Some(7), Some(9)]);
-    assert_eq!(of(Some("internet"), false), None, "it has no tunnels");
+    assert_eq!(of(Some("internet"), false), Some(3), "data networks share the tunnels");
+    assert_eq!(of(Some("access"), true), None, "it is no data network");
 }

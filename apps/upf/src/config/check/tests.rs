@@ -15,9 +15,9 @@ fn whole() -> Value {
             "node-id": "upf.example.org",
             "n4": { "addresses": ["192.0.2.1"] },
             "interfaces": {
-                "n3": { "port": "access", "role": "n3", "network-instance": "access",
+                "n3": { "port": "access", "role": "n3", "network-instances": ["access"],
                         "addresses": ["192.0.2.2", "2001:db8::2"] },
-                "n6": { "port": "core", "role": "n6", "network-instance": "internet" },
+                "n6": { "port": "core", "role": "n6", "network-instances": ["internet"] },
             },
             "pools": [
                 { "network-instance": "internet", "prefix": "10.45.0.0/16" },
@@ -92,21 +92,21 @@ fn each_mistake_names_its_place_the_reason_and_the_remedy() {
         ),
         (
             "/app/interfaces/n9",
-            json!({ "port": "core", "role": "n9", "network-instance": "internet",
+            json!({ "port": "core", "role": "n9", "network-instances": ["internet"],
                     "addresses": ["192.0.2.2"] }),
             "app.interfaces.n9.addresses",
             "192.0.2.2 belongs to `n3`, too",
         ),
         (
             "/app/interfaces/other",
-            json!({ "port": "core", "role": "n6", "network-instance": "other" }),
+            json!({ "port": "core", "role": "n6", "network-instances": ["other"] }),
             "app.interfaces.other.port",
             "`n6` is N6 on port `core`, too",
         ),
         ("/app/interfaces/n6/next-hop", json!("x"), "app.interfaces.n6.next-hop", "02:00:00"),
         (
             "/app/interfaces/n6",
-            json!({ "port": "core", "role": "n6", "network-instance": "internet",
+            json!({ "port": "core", "role": "n6", "network-instances": ["internet"],
                     "route-table": 7, "next-hop": "02:00:00:00:00:02" }),
             "app.interfaces.n6.next-hop",
             "leave out one",
@@ -146,7 +146,7 @@ fn a_name_that_is_not_there_is_shown_with_the_nearest() {
 #[test]
 fn a_pool_does_not_hold_our_own_addresses_of_its_instance() {
     let mut configuration = whole();
-    configuration["app"]["interfaces"]["n3"]["network-instance"] = json!("internet");
+    configuration["app"]["interfaces"]["n3"]["network-instances"] = json!(["internet"]);
     configuration["app"]["pools"][0]["prefix"] = json!("192.0.0.0/16");
     let error = follows(configuration).unwrap_err().to_string();
     assert!(error.contains("it contains 192.0.2.2, a GTP-U address of this UPF"), "{error}");

@@ -10,7 +10,7 @@
 //! earlier, because nothing can come in between. If the process is killed, its successor continues
 //! when the request is retransmitted, or at once for an association that is marked as ending.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use fastlane_pfcp::ie::{
     CpFunctionFeatures, CpPfcpEntityIpAddress, FqCsid, NodeId, PfcpasrspFlags, RecoveryTimeStamp,
@@ -116,7 +116,13 @@ pub(super) fn release(
     asked: PendingRequest,
     message: &Message<'_>,
 ) -> Result<Option<Vec<u8>>, Fault> {
-    let index = known(cx.node, &NodeName::from(message.group().need::<NodeId<'_>>()?))?;
+    let node_id = NodeName::from(message.group().need::<NodeId<'_>>()?);
+    let from = asked.path.from.ip();
+    let index = match node_id {
+        // Some control planes do not know their own address; that of the datagram says who it is.
+        NodeName::V4(Ipv4Addr::UNSPECIFIED) => only_at(cx.node, from)?,
+        node_id => known(cx.node, &node_id)?,
+    };
     if !cx.node.is_removing(index) {
         return end(cx, index, Some(asked));
     }
@@ -197,6 +203,15 @@ pub(super) fn remove_set(
 /// Returns the association index of a Node ID.
 fn known(node: &Node, node_id: &NodeName) -> Result<u16, Fault> {
     node.peers.find(node_id).map(|found| found.peer.index).ok_or(node_messages::NO_ASSOCIATION)
+}
+
+/// Returns the association index of a peer address with one association.
+fn only_at(node: &Node, address: IpAddr) -> Result<u16, Fault> {
+    let mut found = node.peers.at(address);
+    match (found.next(), found.next()) {
+        (Some(only), None) => Ok(only.peer.index),
+        _ => Err(node_messages::NO_ASSOCIATION),
+    }
 }
 
 pub(super) fn system_failure(cx: &mut NodeContext<'_>, error: &AssociationError) -> Fault {

@@ -31,7 +31,7 @@ pub struct Identity {
 struct Resource {
     v4: Option<Ipv4Addr>,
     v6: Option<Ipv6Addr>,
-    instance: String,
+    instance: Option<String>,
 }
 
 impl Identity {
@@ -49,7 +49,7 @@ impl Identity {
     /// Appends the addresses from which control planes may allocate F-TEIDs.
     pub fn put_resources(&self, to: &mut Writer<'_>) {
         for Resource { v4, v6, instance } in &self.resources {
-            let instance = Some(NetworkInstance(instance.as_bytes()));
+            let instance = instance.as_ref().map(|it| NetworkInstance(it.as_bytes()));
             let (v4, v6) = (*v4, *v6);
             to.put(&UserPlaneIpResourceInformation { v4, v6, instance, ..Default::default() });
         }
@@ -84,7 +84,7 @@ impl Resource {
             return Vec::new();
         }
         let tunnels = settings.interfaces.values().filter(|it| it.role != Role::N6);
-        let resource = |interface: &Interface| Self {
+        let resource = |interface: &Interface, instance: Option<&String>| Self {
             v4: interface.addresses.iter().find_map(|address| match address {
                 IpAddr::V4(address) => Some(*address),
                 IpAddr::V6(_) => None,
@@ -93,9 +93,14 @@ impl Resource {
                 IpAddr::V6(address) => Some(*address),
                 IpAddr::V4(_) => None,
             }),
-            instance: interface.network_instance.clone(),
+            instance: instance.cloned(),
         };
-        tunnels.map(resource).collect()
+        // One for each network instance, or one for all.
+        let named = |it: &Interface| match it.network_instances.as_slice() {
+            [] => vec![resource(it, None)],
+            names => names.iter().map(|name| resource(it, Some(name))).collect(),
+        };
+        tunnels.flat_map(named).collect()
     }
 }
 

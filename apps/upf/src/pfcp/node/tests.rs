@@ -27,9 +27,9 @@ fn settings(more: serde_json::Value) -> Settings {
         "node-id": "upf.example",
         "n4": { "addresses": ["192.0.2.1"], "t1-ms": 1000, "n1": 3, "heartbeat-s": 10 },
         "interfaces": {
-            "n3": { "port": "n3", "role": "n3", "network-instance": "access",
+            "n3": { "port": "n3", "role": "n3", "network-instances": ["access"],
                     "addresses": ["10.3.0.1"] },
-            "n6": { "port": "n6", "role": "n6", "network-instance": "internet" },
+            "n6": { "port": "n6", "role": "n6", "network-instances": ["internet"] },
         },
         "sessions": 64,
     });

@@ -13,10 +13,10 @@ fn settings() -> Settings {
         "node-id": "upf.example",
         "n4": { "addresses": ["192.0.2.1"] },
         "interfaces": {
-            "a-n6": { "port": "n6", "role": "n6", "network-instance": "internet" },
-            "b-n9": { "port": "n9", "role": "n9", "network-instance": "between",
+            "a-n6": { "port": "n6", "role": "n6", "network-instances": ["internet"] },
+            "b-n9": { "port": "n9", "role": "n9", "network-instances": ["between"],
                       "addresses": ["10.9.0.1", "2001:db8:9::1"] },
-            "c-n3": { "port": "n3", "role": "n3", "network-instance": "access",
+            "c-n3": { "port": "n3", "role": "n3", "network-instances": ["access"],
                       "addresses": ["10.3.0.1"] },
         },
         "gtp": { "probe-s": 60, "t3-ms": 3000, "n3": 3 },
@@ -161,7 +161,7 @@ fn a_far_leads_through_the_interface_of_its_side_or_its_instance() {
     let between = settings().instance("between");
     assert_eq!(index(&way(Destination::Access, between, gnb, None)), Some(1));
     let internet = settings().instance("internet");
-    assert_eq!(index(&way(Destination::Access, internet, gnb, None)), None);
+    assert_eq!(index(&way(Destination::Access, internet, gnb, None)), Some(2), "a DNN");
     // Only N9 has an IPv6 address.
     assert_eq!(index(&way(Destination::Access, None, None, Some("2001:db8::7"))), Some(1));
     assert_eq!(index(&way(Destination::Control, None, gnb, None)), None);

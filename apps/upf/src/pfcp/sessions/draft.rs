@@ -2,11 +2,13 @@
 //! allocated here or chosen by the control plane. The request is applied to a copy, which replaces
 //! the session only if all of it is valid.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use fastlane_pfcp::ie::{self, FailedRuleId};
 use fastlane_pfcp::{Cause, Group, IeType};
 
 use crate::alloc::{Addresses, Family, next_teid};
-use crate::config::{Settings, TeidChoice};
+use crate::config::Settings;
 use crate::rules::layout::{TeidLayout, UeKey};
 use crate::session::sdf_filter::is_reference;
 use crate::session::{
@@ -26,10 +28,11 @@ pub(super) struct DraftContext<'a> {
     pub(super) owner: &'a dyn Fn(u32) -> Option<SessionIndex>,
     /// Returns what a URR has counted.
     pub(super) meter: &'a dyn Fn(&Urr) -> Meter,
-    /// The session is restored (RESTI): F-TEIDs and UE addresses are given by the control plane.
-    pub(super) restores: bool,
     pub(super) now: Now,
 }
+
+/// Our addresses of an F-TEID.
+type Endpoint = (Option<Ipv4Addr>, Option<Ipv6Addr>);
 
 /// Resources allocated for a PDR.
 #[derive(Clone, Copy, Debug)]
@@ -294,8 +297,10 @@ impl Draft<'_> {
                 Some(requested) => Some((requested, self.user(&requested, choice)?)),
                 None => None,
             };
-            pdr.tunnel = tunnel.map(|(_, tunnel)| tunnel);
-            pdr.user = user.map(|(_, user)| user);
+            let kept = pdr.tunnel.filter(|_| pdi.keeps_tunnel);
+            pdr.tunnel = tunnel.map(|(_, tunnel)| tunnel).or(kept);
+            let kept = pdr.user.filter(|_| pdi.keeps_user);
+            pdr.user = user.map(|(_, user)| user).or(kept);
             let tunnel =
                 tunnel.filter(|(requested, _)| requested.is_choose()).map(|(_, tunnel)| tunnel);
             let user = user.filter(|(requested, _)| requested.choose_v4 || requested.choose_v6);
@@ -312,20 +317,14 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Returns the F-TEID of a PDR (clause 5.5). It is allocated here on CHOOSE. Otherwise the
-    /// control plane's value is used if the control plane allocates, restores a session, or names
-    /// an F-TEID of this session.
+    /// Returns the F-TEID of a PDR (clause 5.5). It is allocated here on CHOOSE, otherwise it is
+    /// the control plane's. Both occur in one network, whatever feature FTUP says.
     fn tunnel(&mut self, pdr: &Pdr, requested: &ie::FTeid) -> Result<LocalTunnel, Refusal> {
-        let option = Refusal::of(Cause::INVALID_F_TEID_ALLOCATION_OPTION, IeType::F_TEID);
-        let chooses = self.context.settings.teid == TeidChoice::Upf;
         if requested.is_choose() {
-            return if chooses { self.choose(pdr, requested) } else { Err(option) };
+            return self.choose(pdr, requested);
         }
         if let Some(known) = self.tunnels.iter().find(|known| known.teid == requested.teid) {
             return Ok(*known);
-        }
-        if chooses && !self.context.restores {
-            return Err(option);
         }
         if matches!(requested.teid, 0 | u32::MAX) {
             return Err(Refusal::incorrect(IeType::F_TEID));
@@ -333,20 +332,30 @@ impl Draft<'_> {
         if (self.context.owner)(requested.teid).is_some_and(|owner| owner != self.session.id) {
             return Err(Refusal::rule_by(FailedRuleId::Pdr(pdr.id), IeType::F_TEID));
         }
-        let tunnel = LocalTunnel {
-            teid: requested.teid,
-            v4: requested.v4,
-            v6: requested.v6,
-            is_ours: false,
-        };
+        let (v4, v6) = self.endpoint_of(pdr, requested)?;
+        let (teid, choose_id) = (requested.teid, None);
+        let tunnel = LocalTunnel { teid, v4, v6, is_ours: false, choose_id };
         self.tunnels.push(tunnel);
         Ok(tunnel)
     }
 
+    /// Returns the addresses of an F-TEID that the control plane chose. One that knows no address
+    /// of ours but that of N4 writes this one; it means the address of the PDR's interface.
+    fn endpoint_of(&self, pdr: &Pdr, requested: &ie::FTeid) -> Result<Endpoint, Refusal> {
+        let network = self.context.network;
+        let given = [requested.v4.map(IpAddr::V4), requested.v6.map(IpAddr::V6)];
+        let n4 = &self.context.settings.n4.addresses;
+        let is_of_n4 = |it: &IpAddr| n4.contains(it) && !network.is_endpoint(*it);
+        if !given.iter().flatten().any(is_of_n4) {
+            return Ok((requested.v4, requested.v6));
+        }
+        let ambiguous = Refusal::rule_by(FailedRuleId::Pdr(pdr.id), IeType::F_TEID);
+        network.only_endpoint(pdr.instance, pdr.source).ok_or(ambiguous)
+    }
+
     fn choose(&mut self, pdr: &Pdr, requested: &ie::FTeid) -> Result<LocalTunnel, Refusal> {
-        let same = |(id, _): &&(u8, LocalTunnel)| Some(*id) == requested.choose_id;
-        if let Some((_, tunnel)) = self.chosen.iter().find(same) {
-            return Ok(*tunnel);
+        if let Some(tunnel) = requested.choose_id.and_then(|id| self.chosen_before(pdr, id)) {
+            return Ok(tunnel);
         }
         let failed = FailedRuleId::Pdr(pdr.id);
         let none = Refusal::rule_by(failed, IeType::F_TEID);
@@ -361,10 +370,21 @@ impl Draft<'_> {
             |teid| owner(teid).is_some() || tunnels.iter().any(|tunnel| tunnel.teid == teid);
         let teid = next_teid(shape, id, &mut self.session.generation, is_taken);
         let teid = teid.ok_or(Refusal::because(Cause::NO_RESOURCES_AVAILABLE))?;
-        let tunnel = LocalTunnel { teid, v4, v6, is_ours: true };
+        let choose_id = requested.choose_id;
+        let tunnel = LocalTunnel { teid, v4, v6, is_ours: true, choose_id };
         self.tunnels.push(tunnel);
         self.chosen.extend(requested.choose_id.map(|id| (id, tunnel)));
         Ok(tunnel)
+    }
+
+    /// Returns the F-TEID that was allocated for a CHOOSE ID: in this request, or in an earlier one
+    /// for a PDR of the same source interface that still exists.
+    fn chosen_before(&self, pdr: &Pdr, id: u8) -> Option<LocalTunnel> {
+        let of_request = self.chosen.iter().find(|(known, _)| *known == id);
+        let same = self.session.pdrs.iter().filter(|known| known.source == pdr.source);
+        let mut tunnels = same.filter_map(|known| known.tunnel);
+        let of_session = || tunnels.find(|tunnel| tunnel.choose_id == Some(id));
+        of_request.map(|(_, tunnel)| *tunnel).or_else(of_session)
     }
 
     /// Returns the UE IP addresses (clause 5.21). A session gets one IPv4 address and one IPv6

@@ -380,7 +380,8 @@ impl Draft<'_> {
             let known = known.ok_or(Refusal::rule(failed))?;
             pdr::update(known, &it)?;
             if let Some(pdi) = it.group(IeType::PDI) {
-                let pdi = pdr::detection(&pdi, self.context.network, failed)?;
+                let mut pdi = pdr::detection(&pdi, self.context.network, failed)?;
+                pdi.complete(known);
                 (known.source, known.instance) = (pdi.source, pdi.instance);
                 pending.push(PendingPdr { pdr: known.clone(), pdi, is_update: true });
             }

@@ -158,11 +158,14 @@ pub(super) fn refused_by(error: &PublishError, session: &Session) -> Refusal {
         FailedRuleId::Pdr(pdr.map_or(0, |pdr| pdr.id))
     };
     match error {
-        PublishError::Compile(error) => match (error.pdr(), error.far()) {
-            (Some(pdr), _) => Refusal::rule(FailedRuleId::Pdr(pdr)),
-            (_, Some(far)) => Refusal::rule(FailedRuleId::Far(far)),
-            _ => Refusal::rule(pdr_with(&|_| true)),
-        },
+        PublishError::Compile(error) => {
+            let failed = match (error.pdr(), error.far()) {
+                (Some(pdr), _) => FailedRuleId::Pdr(pdr),
+                (_, Some(far)) => FailedRuleId::Far(far),
+                _ => pdr_with(&|_| true),
+            };
+            Refusal { offending: error.offending(), ..Refusal::rule(failed) }
+        }
         PublishError::Tunnel { teid, .. } => {
             let has = |pdr: &Pdr| pdr.tunnel.is_some_and(|tunnel| tunnel.teid == *teid);
             Refusal::rule_by(pdr_with(&has), IeType::F_TEID)

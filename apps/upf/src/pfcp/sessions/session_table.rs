@@ -11,7 +11,7 @@ use crate::pfcp::NodeName;
 use crate::rules::layout::counter_slots::WORDS;
 use crate::rules::layout::{TeidLayout, UeKey};
 use crate::rules::publish::{PublishError, Published};
-use crate::session::{InstanceId, Prefix, Session, SessionIndex};
+use crate::session::{InstanceId, Network, Prefix, Session, SessionIndex};
 use crate::store::record::SessionRecord;
 use crate::store::{AllocatedAddresses, Store, StoreError, subscriber};
 use crate::time::{MILLISECOND, Now};
@@ -71,7 +71,7 @@ impl Sessions {
         let recovered = published.recover_with(read, |session, keys| {
             let users = users_of(session, keys.users, network, addresses);
             users.iter().for_each(|key| addresses.claim(key));
-            addresses.resume(&AllocatedAddresses::to(session), None);
+            addresses.resume(&given_in(network, AllocatedAddresses::to(session)), None);
         });
         for (id, error) in &recovered.failed {
             tracing::error!("session {} is stored but not published: {error}", id.0);
@@ -82,6 +82,7 @@ impl Sessions {
         let rest = self.life.saturating_add(GRACE);
         for (record, at) in gone() {
             let Some(given) = record.had() else { continue };
+            let given = given_in(network, given);
             addresses.resume(&given, Some(at).filter(|at| at.saturating_add(rest) >= last));
         }
     }
@@ -239,11 +240,17 @@ impl SessionBackend for Sessions {
     }
 }
 
+/// Returns addresses with what stands for their network instance in the pools.
+fn given_in(network: &Network, given: AllocatedAddresses) -> AllocatedAddresses {
+    AllocatedAddresses { instance: given.instance.and_then(|it| network.domain(it)), ..given }
+}
+
 /// Creates the address pools of checked settings.
 fn pools(settings: &Settings, rest: u64) -> Addresses {
-    let mut addresses = Addresses::resting(rest);
+    let (mut addresses, network) = (Addresses::resting(rest), settings.network());
     for pool in &settings.pools {
-        let Some(instance) = settings.instance(&pool.network_instance) else { continue };
+        let instance = settings.instance(&pool.network_instance);
+        let Some(instance) = instance.and_then(|it| network.domain(it)) else { continue };
         let Some((address, length)) = pool.prefix.split_once('/') else { continue };
         if let (Ok(address), Ok(length)) = (address.parse(), length.parse()) {
             addresses.add(instance, Prefix { address, length }, pool.allocate);

@@ -9,6 +9,7 @@ mod redirect_information;
 mod removal;
 mod request_properties;
 mod room;
+mod smf_dialects;
 mod ue_addresses;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -32,12 +33,12 @@ pub(super) fn settings(changes: serde_json::Value) -> Settings {
         "node-id": "10.9.0.2",
         "n4": { "addresses": ["10.9.0.2"] },
         "interfaces": {
-            "N3": { "port": "a", "role": "n3", "network-instance": "access",
+            "N3": { "port": "a", "role": "n3", "network-instances": ["access"],
                     "addresses": ["192.168.1.10", "2001:db8:3::10"] },
-            "N9": { "port": "a", "role": "n9", "network-instance": "between",
+            "N9": { "port": "a", "role": "n9", "network-instances": ["between"],
                     "addresses": ["192.168.9.10"] },
-            "N6": { "port": "b", "role": "n6", "network-instance": "internet" },
-            "N6b": { "port": "b", "role": "n6", "network-instance": "office" },
+            "N6": { "port": "b", "role": "n6", "network-instances": ["internet"] },
+            "N6b": { "port": "b", "role": "n6", "network-instances": ["office"] },
         },
         "pools": [
             { "network-instance": "internet", "prefix": "10.45.0.0/29" },

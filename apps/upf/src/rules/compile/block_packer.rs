@@ -132,7 +132,7 @@ fn rule(block: &mut Builder, entry: &RuleEntry<'_>, part: &EntryPart<'_>) -> Opt
         meters,
         counts,
         hold_ms: entry.hold.1,
-        instance: entry.pdr.instance.unwrap_or(forwarding::NO_INSTANCE),
+        instance: entry.instance.unwrap_or(forwarding::NO_INSTANCE),
         pdr: entry.pdr.id,
         hold_packets: entry.hold.0,
         first_match,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::{Predefined, Role, Settings};
+use crate::config::{Predefined, Settings};
 use crate::rules::layout::TeidLayout;
-use crate::session::{FlowDescription, FlowError, InstanceId, Session};
+use crate::session::{FlowDescription, FlowError, Network, Session};
 
 /// A predefined rule with parsed flow descriptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub struct PredefinedRule {
 pub struct Context {
     /// Layout of TEIDs.
     pub shape: TeidLayout,
-    /// Network instances of N6, in which UEs without a named one are found.
-    pub core: Vec<InstanceId>,
+    /// Network instances and interfaces.
+    pub network: Network,
     /// Predefined rules by name.
     pub predefined: BTreeMap<String, PredefinedRule>,
     /// Maximum number of held packets of a session, unless its BAR has a lower limit.
@@ -40,18 +40,13 @@ impl Context {
     /// # Errors
     /// Returns the name of a predefined rule with an invalid flow description, and the error.
     pub fn new(settings: &Settings) -> Result<Self, (String, FlowError)> {
-        let n6 = settings.interfaces.values().filter(|it| it.role == Role::N6);
-        let mut core: Vec<InstanceId> =
-            n6.filter_map(|it| settings.instance(&it.network_instance)).collect();
-        core.sort_unstable();
-        core.dedup();
         let read = |(name, rule): (&String, &Predefined)| {
             let rule = PredefinedRule::new(rule).map_err(|error| (name.clone(), error))?;
             Ok((name.clone(), rule))
         };
         Ok(Self {
             shape: TeidLayout::of(settings.sessions as usize),
-            core,
+            network: settings.network(),
             predefined: settings.predefined.iter().map(read).collect::<Result<_, _>>()?,
             held_packets: settings.limits.held_packets,
             held_ms: settings.limits.held_ms,

@@ -11,8 +11,8 @@ use crate::rules::layout::session_rules::{
     redirect,
 };
 use crate::session::{
-    Actions, Far, FarId, Filter, FlowDescription, Forwarding, Gate, Pdr, PdrId, Qer, Redirect,
-    Removal, Session, Source, Urr,
+    Actions, Destination, Far, FarId, Filter, FlowDescription, Forwarding, Gate, InstanceId,
+    Network, Pdr, PdrId, Qer, Redirect, Removal, Session, Source, Urr,
 };
 
 /// Maximum length of a URL in octets.
@@ -30,6 +30,8 @@ pub(super) struct RuleEntry<'s> {
     pub(super) pdr: &'s Pdr,
     pub(super) precedence: u32,
     pub(super) direction: Direction,
+    /// Network instance of packets without a tunnel, if one is named: that of its domain.
+    pub(super) instance: Option<InstanceId>,
     /// Bits of [`flag`].
     pub(super) flags: u32,
     pub(super) filters: Vec<Filter>,
@@ -168,12 +170,22 @@ fn entry<'s>(
     let direction = Direction::of(pdr.source);
     let far = find_far(session, pdr.id, pdr.far)?;
     let qers = qers(session, pdr)?;
-    let (path, redirect) = path(far, pdr, &qers)?.unwrap_or_else(|| (no_path(), None));
+    let network = &context.network;
+    let path = match path(far, pdr, &qers, network) {
+        // What does not forward needs no exit: it is judged when it does.
+        Err(_) if !far.actions.forward => None,
+        path => path?,
+    };
+    let (path, redirect) = path.unwrap_or_else(|| (no_path(), None));
     let is_forwarded = far.forwarding.is_some();
-    let copies = far.duplicating.iter().map(|it| outer_path(far.id, it));
+    let copies = far.duplicating.iter().filter(|_| far.actions.duplicate);
+    let copies = copies.map(|it| outer_path(far.id, it, network));
     let copies: Vec<OuterPath> = copies.collect::<Result<_, _>>()?;
-    let copies = if far.actions.duplicate { copies } else { Vec::new() };
-    let users = users(session, pdr, direction, everyone);
+    let everyone = if is_indirect(pdr, far) { &[] } else { everyone };
+    let users = match is_indirect(pdr, far) {
+        true => Vec::new(),
+        false => users(session, pdr, direction, everyone),
+    };
     let mut flags = of_actions(far.actions, is_forwarded) | of_qers(&qers, direction);
     if direction == Direction::Uplink {
         flags |= flag::UPLINK | if everyone.is_empty() { 0 } else { flag::CHECKED };
@@ -184,6 +196,7 @@ fn entry<'s>(
         pdr,
         precedence: pdr.precedence,
         direction,
+        instance: instance(pdr, network)?,
         flags,
         filters: pdr.filters.clone(),
         qfis: pdr.qfis.iter().fold(0, |bits, qfi| bits | 1 << (qfi & 63)),
@@ -192,9 +205,23 @@ fn entry<'s>(
         redirect,
         copies,
         meters: qers.into_iter().filter(|qer| meter_cost(qer, direction).cost != 0).collect(),
-        counts: counts(session, pdr)?,
+        counts: counts(session, pdr, network)?,
         hold: context.hold(session, far.bar),
     })
+}
+
+/// Returns true if packets from the access network return to it: indirect forwarding at a handover
+/// (TS 23.502 clause 4.9.1.3). They are on their way to the user, so their source is any host.
+fn is_indirect(pdr: &Pdr, far: &Far) -> bool {
+    let to = far.forwarding.as_ref().map(|it| it.destination);
+    pdr.source == Source::Access && to == Some(Destination::Access)
+}
+
+/// Returns what stands for the network instance of a PDR's packets without a tunnel.
+fn instance(pdr: &Pdr, network: &Network) -> Result<Option<InstanceId>, CompileError> {
+    let is_from_n6 = pdr.tunnel.is_none() && matches!(pdr.source, Source::Core | Source::SgiLan);
+    let Some(named) = pdr.instance.filter(|_| is_from_n6) else { return Ok(None) };
+    network.domain(named).map(Some).ok_or(CompileError::NoDataNetwork { pdr: pdr.id })
 }
 
 fn no_path() -> OuterPath {
@@ -204,9 +231,14 @@ fn no_path() -> OuterPath {
 /// Path of a FAR with its redirection, if it forwards.
 type Paths = (OuterPath, Option<Vec<u8>>);
 
-fn path(far: &Far, pdr: &Pdr, qers: &[&Qer]) -> Result<Option<Paths>, CompileError> {
+fn path(
+    far: &Far,
+    pdr: &Pdr,
+    qers: &[&Qer],
+    network: &Network,
+) -> Result<Option<Paths>, CompileError> {
     let Some(forwarding) = &far.forwarding else { return Ok(None) };
-    let path = outer_path(far.id, forwarding)?;
+    let path = outer_path(far.id, forwarding, network)?;
     let path = marked(removing(path, pdr.removal), qers, None);
     let redirect = forwarding.redirect.as_ref();
     let is_tunnelled = forwarding.outer.is_some();
@@ -255,7 +287,11 @@ fn qers<'s>(session: &'s Session, pdr: &Pdr) -> Result<Vec<&'s Qer>, CompileErro
     Ok(qers)
 }
 
-fn counts<'s>(session: &'s Session, pdr: &'s Pdr) -> Result<Vec<CountedUrr<'s>>, CompileError> {
+fn counts<'s>(
+    session: &'s Session,
+    pdr: &'s Pdr,
+    network: &Network,
+) -> Result<Vec<CountedUrr<'s>>, CompileError> {
     let mut counts: Vec<CountedUrr<'s>> = Vec::with_capacity(pdr.urrs.len());
     for id in &pdr.urrs {
         let found = session.urrs.iter().find(|urr| urr.id == *id);
@@ -263,23 +299,34 @@ fn counts<'s>(session: &'s Session, pdr: &'s Pdr) -> Result<Vec<CountedUrr<'s>>,
         if urr.watch().is_paused || counts.iter().any(|it| it.urr.id == urr.id) {
             continue;
         }
-        let (exhausted, redirect) = exhausted(session, pdr, urr)?.unzip();
+        let (exhausted, redirect) = exhausted(session, pdr, urr, network)?.unzip();
         counts.push(CountedUrr { urr, exhausted, redirect: redirect.flatten() });
     }
     Ok(counts)
 }
 
 /// Returns the path of packets beyond the quota; `None` if they are dropped.
-fn exhausted(session: &Session, pdr: &Pdr, urr: &Urr) -> Result<Option<Paths>, CompileError> {
+fn exhausted(
+    session: &Session,
+    pdr: &Pdr,
+    urr: &Urr,
+    network: &Network,
+) -> Result<Option<Paths>, CompileError> {
     let Some(far) = urr.exhausted_far else { return Ok(None) };
     let far = find_far(session, pdr.id, far)?;
-    if far.actions.forward && !far.actions.drop { path(far, pdr, &[]) } else { Ok(None) }
+    let forwards = far.actions.forward && !far.actions.drop;
+    if forwards { path(far, pdr, &[], network) } else { Ok(None) }
 }
 
 /// Returns the path of a FAR's forwarding parameters.
-fn outer_path(far: FarId, forwarding: &Forwarding) -> Result<OuterPath, CompileError> {
+fn outer_path(
+    far: FarId,
+    forwarding: &Forwarding,
+    network: &Network,
+) -> Result<OuterPath, CompileError> {
     let mut path = OuterPath { forwarding: ForwardingAction::none(), peer6: [0; 16] };
-    path.forwarding.instance = forwarding.instance.unwrap_or(forwarding::NO_INSTANCE);
+    let instance = exit(far, forwarding, network)?;
+    path.forwarding.instance = instance.unwrap_or(forwarding::NO_INSTANCE);
     path.forwarding.what = forwarding.destination as u8;
     if let Some((value, mask)) = forwarding.marking {
         (path.forwarding.marking, path.forwarding.mask) = (value, mask);
@@ -297,15 +344,34 @@ fn outer_path(far: FarId, forwarding: &Forwarding) -> Result<OuterPath, CompileE
         }
         (None, None) => return Err(error),
     }
-    match (outer.v4, outer.v6) {
-        (Some(v4), _) => path.forwarding.peer = v4.octets(),
-        (None, Some(v6)) => {
+    // N4-u leaves by any interface.
+    let named = forwarding.instance.filter(|_| forwarding.destination != Destination::Control);
+    match network.peer((outer.v4, outer.v6), named).ok_or(error)? {
+        IpAddr::V4(v4) => path.forwarding.peer = v4.octets(),
+        IpAddr::V6(v6) => {
             path.peer6 = v6.octets();
             path.forwarding.what |= forwarding::V6;
         }
-        (None, None) => return Err(error),
     }
     Ok(path)
+}
+
+/// Returns what stands for the network instance in which packets of a FAR leave, if one is named.
+/// Without an outer header packets leave by N6 only; those to the access network wait for the
+/// header, which SMFs add when they know the tunnel of the gNB.
+fn exit(
+    far: FarId,
+    forwarding: &Forwarding,
+    network: &Network,
+) -> Result<Option<InstanceId>, CompileError> {
+    let is_to_n6 = forwarding.outer.is_none()
+        && matches!(forwarding.destination, Destination::Core | Destination::SgiLan);
+    match forwarding.instance {
+        Some(named) if is_to_n6 => {
+            network.domain(named).map(Some).ok_or(CompileError::NoExit { far })
+        }
+        named => Ok(network.exit(named)),
+    }
 }
 
 /// Adds the outer header removal of a PDR.

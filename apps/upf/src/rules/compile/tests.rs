@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::rules::layout::TeidLayout;
 use crate::rules::layout::session_rules::flag;
-use crate::session::{FlowDescription, Source};
+use crate::session::{FlowDescription, Network, Source};
 use crate::store::{any_session, typical};
 
 fn context() -> Context {
@@ -17,7 +17,7 @@ fn context() -> Context {
     };
     Context {
         shape: TeidLayout::of(256),
-        core: vec![0],
+        network: Network::of_data_networks(&[0, 1, 2]),
         predefined: BTreeMap::from([
             ("web".to_owned(), rule(9, "permit out 6 from any 80 to assigned", false)),
             ("none".to_owned(), rule(8, "permit out ip from 192.0.2.0/24 to assigned", true)),

@@ -6,7 +6,7 @@ use fastlane::table::EntryId;
 use super::*;
 use crate::rules::layout::{TeidLayout, counter_slots};
 use crate::rules::{Capacities, Private};
-use crate::session::{PdrId, Prefix, Progress, Qer, Source, Urr};
+use crate::session::{Network, PdrId, Prefix, Progress, Qer, Source, Urr};
 use crate::store::typical;
 use crate::tests::stop_after;
 
@@ -25,7 +25,7 @@ const CAPACITIES: Capacities = Capacities {
 fn context() -> Context {
     Context {
         shape: TeidLayout::of(256),
-        core: vec![0, 1],
+        network: Network::of_data_networks(&[0, 1]),
         predefined: BTreeMap::new(),
         held_packets: 64,
         held_ms: 1000,
@@ -424,7 +424,7 @@ fn what_was_published_with_another_context_is_published_anew() {
     for session in &sessions {
         published.publish(None, session).unwrap();
     }
-    let other = Context { core: vec![0, 1, 2], ..context() };
+    let other = Context { network: Network::of_data_networks(&[0, 1, 2]), ..context() };
     assert_ne!(other.fingerprint(), context().fingerprint());
     let mut next = Published::open(published.tables, other);
     next.distrust();

@@ -29,6 +29,19 @@ fn every_form_is_read_as_written() {
     assert_eq!(parsed("permit out ip from any 0-65535 to any").remote_ports, [(0, 65_535)]);
 }
 
+/// pfcpsim writes names.
+#[test]
+fn protocols_have_names() {
+    let names = [("icmp", 1), ("tcp", 6), ("UDP", 17), ("ipv6-icmp", 58), ("sctp", 132)];
+    for (name, number) in names {
+        let flow = FlowDescription::parse(&format!("permit out {name} from any to assigned"));
+        assert_eq!(flow.unwrap().protocol, Some(number), "{name}");
+    }
+    let flow = FlowDescription::parse("permit out ip from any to assigned");
+    assert_eq!(flow.unwrap().protocol, None);
+    assert!(FlowDescription::parse("permit out udp from any 53 to assigned").is_ok());
+}
+
 #[test]
 fn what_is_wrong_is_named_with_what_to_write() {
     let cases = [
@@ -38,9 +51,9 @@ fn what_is_wrong_is_named_with_what_to_write() {
         ("permit in ip from any to any", "`in` is not allowed"),
         ("permit out ip from !10.0.0.1 to any", "`!10.0.0.1` is not allowed"),
         ("permit out !6 from any to any", "`!6` is not allowed"),
-        ("permit out 256 from any to any", "`256` where `ip`"),
-        ("permit out +6 from any to any", "`+6` where `ip`"),
-        ("permit out tcp from any to any", "`tcp` where `ip`"),
+        ("permit out 256 from any to any", "`256` where a protocol"),
+        ("permit out +6 from any to any", "`+6` where a protocol"),
+        ("permit out tcpip from any to any", "`tcpip` where a protocol"),
         ("permit out ip from any to any frag", "`frag` is not allowed"),
         ("permit out ip from any to any established", "`established` is not allowed"),
         ("permit out ip from 10.0.0.0/33 to any", "`10.0.0.0/33` is no address"),

@@ -194,6 +194,8 @@ impl Stored for SocketAddr {
 /// Writer of a bit stream.
 #[derive(Debug, Default)]
 pub(super) struct BitWriter {
+    /// Version of the format.
+    format: u8,
     bytes: Vec<u8>,
     /// Bits that do not fill a byte yet, the first one lowest.
     rest: u128,
@@ -202,10 +204,15 @@ pub(super) struct BitWriter {
 }
 
 impl BitWriter {
-    /// Creates a writer that clears and fills a buffer.
-    pub(super) fn into(mut bytes: Vec<u8>) -> Self {
+    /// Creates a writer in a version of the format that clears and fills a buffer.
+    pub(super) fn into(format: u8, mut bytes: Vec<u8>) -> Self {
         bytes.clear();
-        Self { bytes, rest: 0, count: 0 }
+        Self { format, bytes, rest: 0, count: 0 }
+    }
+
+    /// Returns the version of the format.
+    pub(super) const fn format(&self) -> u8 {
+        self.format
     }
 
     /// Appends the lower `bits` of a value, at most 64.
@@ -247,14 +254,22 @@ impl BitWriter {
 /// Reader of a bit stream.
 #[derive(Debug)]
 pub(super) struct BitReader<'a> {
+    /// Version of the format.
+    format: u8,
     bytes: &'a [u8],
     /// Position in bits.
     at: usize,
 }
 
 impl<'a> BitReader<'a> {
-    pub(super) const fn of(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+    /// Creates a reader of bytes in a version of the format.
+    pub(super) const fn of(format: u8, bytes: &'a [u8]) -> Self {
+        Self { format, bytes, at: 0 }
+    }
+
+    /// Returns the version of the format.
+    pub(super) const fn format(&self) -> u8 {
+        self.format
     }
 
     /// Reads `bits` bits, at most 64. Returns `None` if fewer are left.
@@ -311,7 +326,7 @@ mod tests {
                 to.number(cut(*value, *bits));
             }
             let bytes = to.finish();
-            let mut from = BitReader::of(&bytes);
+            let mut from = BitReader::of(0, &bytes);
             for (value, bits) in &values {
                 prop_assert_eq!(from.get(*bits), Some(cut(*value, *bits)));
                 prop_assert_eq!(from.number(), Some(cut(*value, *bits)));

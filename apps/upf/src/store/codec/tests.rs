@@ -34,7 +34,8 @@ pub(crate) fn typical(place: u32) -> Session {
 fn typical_pdrs(place: u32) -> Vec<Pdr> {
     let user = UserAddress { v4: Some(Ipv4Addr::from_bits(0x0A2D_0000 + place)), ..<_>::default() };
     let v4 = Some(Ipv4Addr::new(192, 168, 100, 10));
-    let tunnel = LocalTunnel { teid: 0xABC0_0000 | place, v4, v6: None, is_ours: true };
+    let tunnel =
+        LocalTunnel { teid: 0xABC0_0000 | place, v4, v6: None, is_ours: true, choose_id: None };
     let uplink = Pdr {
         id: 1,
         precedence: 255,
@@ -135,6 +136,18 @@ fn record_of(session: &Session) -> SessionRecord {
     record
 }
 
+/// A successor of another release reads what its predecessor has stored.
+#[test]
+fn a_record_in_the_first_format_is_read() {
+    let session = typical(7);
+    let bytes = encode_as(1, &session, Vec::new());
+    assert_ne!(bytes, encode(&session, Vec::new()));
+    let record = SessionRecord { format: 1, ..record_of(&session) };
+    assert_eq!(decode(session.id, &record, &bytes), Some(session.clone()));
+    let unknown = SessionRecord { format: FORMAT + 1, ..record };
+    assert_eq!(decode(session.id, &unknown, &bytes), None);
+}
+
 #[test]
 fn a_typical_session_fits_its_record() {
     let length = encode(&typical(999_999), Vec::new()).len();
@@ -184,7 +197,13 @@ fn any_pdr() -> impl Strategy<Value = Pdr> {
                 precedence,
                 source: Source::SgiLan,
                 instance,
-                tunnel: v4.map(|_| LocalTunnel { teid, v4, v6: v6.map(|it| it.0), is_ours }),
+                tunnel: v4.map(|_| LocalTunnel {
+                    teid,
+                    v4,
+                    v6: v6.map(|it| it.0),
+                    is_ours,
+                    choose_id: v6.map(|it| it.1),
+                }),
                 user: v6.map(|_| UserAddress { v4, v6, is_ours }),
                 framed: Vec::new(),
                 filters,

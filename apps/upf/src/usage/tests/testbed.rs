@@ -19,7 +19,7 @@ use crate::rules::layout::message::{PathMessage, SessionEvent};
 use crate::rules::layout::{TeidLayout, table};
 use crate::rules::publish::Published;
 use crate::rules::{Capacities, Events, Private, Tables};
-use crate::session::{Session, SessionIndex, Watch};
+use crate::session::{Network, Session, SessionIndex, Watch};
 use crate::store::{Store, typical};
 use crate::time::{Now, SECOND};
 use crate::usage::{Meter, Outcome, ReportContext, Usage, collect_for_response};
@@ -67,7 +67,7 @@ pub(super) struct Testbed {
 fn context() -> Context {
     Context {
         shape: TeidLayout::of(SESSIONS),
-        core: vec![2],
+        network: Network::of_data_networks(&[1, 2]),
         predefined: BTreeMap::default(),
         held_packets: 64,
         held_ms: 60_000,

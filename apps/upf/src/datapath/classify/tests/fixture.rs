@@ -7,8 +7,8 @@ use crate::rules::compile::{Context, compile};
 use crate::rules::layout::session_rules::{AddressPrefix, Block};
 use crate::rules::layout::{TeidLayout, counter_slots};
 use crate::session::{
-    Actions, Destination, Far, Forwarding, Gate, LocalTunnel, Measure, OuterHeader, Pdr, Prefix,
-    Progress, Qer, Rate, Removal, Session, Source, Urr, UserAddress,
+    Actions, Destination, Far, Forwarding, Gate, LocalTunnel, Measure, Network, OuterHeader, Pdr,
+    Prefix, Progress, Qer, Rate, Removal, Session, Source, Urr, UserAddress,
 };
 
 pub(super) struct RuleFixture {
@@ -21,7 +21,7 @@ pub(super) struct RuleFixture {
 pub(super) fn context() -> Context {
     Context {
         shape: TeidLayout::of(1024),
-        core: vec![0, 1],
+        network: Network::of_data_networks(&[0, 1]),
         predefined: <_>::default(),
         held_packets: 64,
         held_ms: 60_000,
@@ -99,7 +99,7 @@ pub(super) fn urr(id: u32, line: u32) -> Urr {
 }
 
 pub(super) fn tunnel(teid: u32) -> LocalTunnel {
-    LocalTunnel { teid, v4: None, v6: None, is_ours: true }
+    LocalTunnel { teid, v4: None, v6: None, is_ours: true, choose_id: None }
 }
 
 /// Returns session 7 with two PDRs, two FARs, a QER and a URR.

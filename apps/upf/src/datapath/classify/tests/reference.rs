@@ -164,7 +164,11 @@ impl<'s> Naive<'s> {
             true => to == Some(Destination::Control) && is_link_local,
             false => is_link_local || is_group,
         };
-        allowed.is_empty() || allowed.iter().any(|it| within(*it, here)) || icmp && is_discovery
+        let is_indirect = is_up(pdr) && to == Some(Destination::Access);
+        is_indirect
+            || allowed.is_empty()
+            || allowed.iter().any(|it| within(*it, here))
+            || icmp && is_discovery
     }
 
     pub(super) fn decide(&mut self, fields: &PacketFields, now: u64) -> (PlainAction, u16) {

@@ -116,6 +116,23 @@ fn case_7_the_stamp_of_a_setup_counts_for_heartbeats() {
     assert_eq!(world.node.statistics().restorations, 1);
 }
 
+/// pfcpsim does not know its own address.
+#[test]
+fn a_release_under_no_address_is_of_the_sender() {
+    let mut world = NodeTestbed::new(json!({}));
+    let release = |sequence| {
+        let message_type = MessageType::ASSOCIATION_RELEASE_REQUEST;
+        request(message_type, sequence, |to| to.put(&NodeId::V4(Ipv4Addr::UNSPECIFIED)))
+    };
+    assert_eq!(cause(&world.ask(SMF, &release(3))), 72);
+    world.associate(SMF, 2, SMF_NAME, STARTED);
+    let release = release(4);
+    assert_eq!(cause(&world.ask(OTHER, &release)), 72);
+    assert_eq!(world.node.associations().count(), 1);
+    assert_eq!(cause(&world.ask(SMF, &release)), 1);
+    assert_eq!(world.node.associations().count(), 0);
+}
+
 #[test]
 fn case_9_release_ends_the_association() {
     let mut world = NodeTestbed::new(json!({}));

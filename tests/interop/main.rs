@@ -1,0 +1,93 @@
+//! The UPF and the SMFs of others: recorded lives of sessions (`messages/`, with their origin in
+//! `messages/README.md`) played against the real program with its shipped configurations. Users'
+//! packets flow at each point as the SMF expects it.
+
+use std::path::Path;
+
+mod endpoints;
+mod life;
+mod namespaces;
+mod player;
+mod recorded_smf;
+
+use life::Life;
+use namespaces::Site;
+use player::Player;
+
+/// Network instances that N6 has besides those of the shipped configuration.
+const DATA_NETWORKS: [&str; 1] = ["core.oai"];
+
+/// Reads a recorded life.
+fn read(name: &str) -> Life {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/messages");
+    let text = std::fs::read_to_string(folder.join(format!("{name}.hex"))).expect("a life");
+    Life::parse(&text).unwrap_or_else(|error| panic!("{name}.hex: {error}"))
+}
+
+/// Plays lives one after another against one UPF.
+fn play(shipped: &str, names: &[&str]) {
+    let Some(site) = Site::new() else { return };
+    let upf = site.start(shipped, &DATA_NETWORKS);
+    for name in names {
+        eprintln!("{name}:");
+        Player::new(&site).play(&read(name));
+    }
+    upf.stop();
+}
+
+macro_rules! lives {
+    ($($test:ident = $life:literal,)*) => {
+        const LIVES: &[&str] = &[$($life,)*];
+
+        mod af_packet {
+            $(
+                #[test]
+                fn $test() {
+                    super::play("af-packet", &[$life]);
+                }
+            )*
+        }
+
+        mod af_xdp {
+            $(
+                #[test]
+                fn $test() {
+                    super::play("af-xdp", &[$life]);
+                }
+            )*
+        }
+    };
+}
+
+lives! {
+    open5gs_ipv4_session_lives = "open5gs-ipv4",
+    open5gs_second_flow_lives = "open5gs-dedicated",
+    open5gs_second_flow_in_its_own_tunnel_lives = "open5gs-dedicated-ownteid",
+    open5gs_n2_handover_lives = "open5gs-n2-handover",
+    free5gc_session_lives = "free5gc-default",
+    free5gc_session_without_policy_lives = "free5gc-nopcc",
+    free5gc_session_behind_an_intermediate_upf_lives = "free5gc-psa",
+    sdcore_session_lives = "sdcore-default",
+    pfcpsim_session_lives = "pfcpsim-default",
+    oai_session_lives = "oai-default",
+}
+
+/// One setting serves all SMFs, and nothing of a life stays behind.
+#[test]
+fn all_lives_pass_one_after_another_on_one_upf() {
+    play("af-packet", LIVES);
+}
+
+/// Each recorded life has a test.
+#[test]
+fn each_recorded_life_is_played() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/messages");
+    let files = std::fs::read_dir(folder).expect("the folder").flatten();
+    let names = files.filter_map(|file| file.file_name().into_string().ok());
+    let mut lives: Vec<String> =
+        names.filter_map(|name| name.strip_suffix(".hex").map(str::to_owned)).collect();
+    lives.sort_unstable();
+    let mut played = LIVES.to_vec();
+    played.sort_unstable();
+    assert_eq!(lives, played);
+}

@@ -1,0 +1,89 @@
+//! The namespaces of SMF, gNB, data network and UPF, with the addresses of the recorded messages,
+//! and the UPF with its shipped configuration.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use fastlane_tests::{Application, Host, Lab, binary, eventually};
+use serde_json::{Value, json};
+
+/// The SMF on N4.
+pub(crate) const SMF: Ipv4Addr = Ipv4Addr::new(10, 4, 0, 2);
+/// The UPF on N4.
+pub(crate) const UPF: Ipv4Addr = Ipv4Addr::new(10, 4, 0, 1);
+/// The UPF on N3.
+pub(crate) const N3: Ipv4Addr = Ipv4Addr::new(10, 3, 0, 1);
+/// The gNB, or another UPF on N9.
+pub(crate) const GNB: Ipv4Addr = Ipv4Addr::new(10, 3, 0, 2);
+/// A host in the data network.
+pub(crate) const DATA_NETWORK: Ipv4Addr = Ipv4Addr::new(10, 6, 0, 2);
+
+/// Links of the UPF: name, the UPF's address and the other end's. Those of N3 and N6 are named in
+/// the shipped configurations.
+const LINKS: [(&str, Ipv4Addr, Ipv4Addr); 3] =
+    [("n4", UPF, SMF), ("eth1", N3, GNB), ("eth2", Ipv4Addr::new(10, 6, 0, 1), DATA_NETWORK)];
+
+/// Hosts around a UPF.
+pub(crate) struct Site {
+    /// The UPF is its left host, SMF and gNB are on the right one.
+    lab: Lab,
+    data: Host,
+}
+
+impl Site {
+    /// Creates the hosts and their links. Returns `None` after a skip if that is not allowed.
+    pub(crate) fn new() -> Option<Self> {
+        let lab = Lab::new("interop", 1)?;
+        let data = lab.another()?;
+        let site = Self { lab, data };
+        for (name, own, other) in LINKS {
+            site.lab.left.connect(site.far(name), name);
+            site.lab.left.add_address(name, &format!("{own}/24"));
+            site.far(name).add_address(name, &format!("{other}/24"));
+        }
+        for (name, _, other) in LINKS {
+            let far = site.far(name).mac(name);
+            let words = ["ip", "neigh", "replace", &other.to_string(), "lladdr", &far];
+            let end = ["dev", name, "nud", "permanent"];
+            site.lab.left.run(&[&words[..], &end].concat());
+        }
+        site.data.run(&["ip", "route", "add", "10.45.0.0/16", "via", "10.6.0.1"]);
+        Some(site)
+    }
+
+    fn far(&self, link: &str) -> &Host {
+        if link == "eth2" { &self.data } else { &self.lab.right }
+    }
+
+    /// Returns the host of SMF and gNB.
+    pub(crate) const fn access(&self) -> &Host {
+        &self.lab.right
+    }
+
+    /// Returns the host in the data network.
+    pub(crate) const fn data(&self) -> &Host {
+        &self.data
+    }
+
+    /// Starts the UPF with a shipped configuration, of which only the addresses of N4 and the
+    /// number of sessions are changed, and where `data_networks` are added to N6.
+    pub(crate) fn start(&self, shipped: &str, data_networks: &[&str]) -> Application {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../apps/upf/config");
+        let path = folder.join(format!("{shipped}.json"));
+        let text = std::fs::read_to_string(path).expect("the shipped configuration");
+        let mut configuration: Value = serde_json::from_str(&text).expect("JSON");
+        let app = &mut configuration["app"];
+        app["node-id"] = json!(UPF);
+        app["n4"]["addresses"] = json!([UPF]);
+        app["sessions"] = json!(1000); // many stories run at a time
+        let names = app["interfaces"]["n6"]["network-instances"].as_array_mut();
+        names.expect("N6 is named").extend(data_networks.iter().map(|name| json!(name)));
+        let upf = &self.lab.left;
+        let started = Application::start(&self.lab, upf, &binary("upf"), configuration);
+        eventually("both processes run", || {
+            let words = ["curl", "--silent", "--fail", "http://127.0.0.1:8805/healthz"];
+            upf.attempt(&words).status.success()
+        });
+        started
+    }
+}
