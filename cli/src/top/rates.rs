@@ -30,6 +30,8 @@ pub(super) struct LaneRates {
     pub(super) pool_frames: u64,
     /// Share of the busiest shard in the packets that the lane classified.
     pub(super) busiest: f64,
+    /// Page faults since the first turn: minor, then major.
+    pub(super) page_faults: [u64; 2],
     pub(super) ended: bool,
 }
 
@@ -98,6 +100,7 @@ fn lane(before: &LaneTotals, after: &LaneTotals, seconds: f64) -> LaneRates {
         pool_free: value(LaneCounter::PoolFree),
         pool_frames: value(LaneCounter::PoolFrames),
         busiest: value(LaneCounter::BusiestShard) as f64 / 1000.0,
+        page_faults: [LaneCounter::MinorPageFaults, LaneCounter::MajorPageFaults].map(value),
         ended: value(LaneCounter::Ended) != 0,
     }
 }

@@ -47,7 +47,17 @@ pub(super) fn title(application: &Application, rates: &Rates) -> String {
 
 /// Returns a row for each lane.
 fn lanes(rates: &Rates) -> Table {
-    let headings = vec!["lane", "cpu", "cpu used", "turns/s", "busy", "sleeps/s", "pool free", ""];
+    let headings = vec![
+        "lane",
+        "cpu",
+        "cpu used",
+        "turns/s",
+        "busy",
+        "sleeps/s",
+        "pool free",
+        "faults minor/major",
+        "",
+    ];
     Table { headings, rows: rates.lanes.iter().map(lane).collect(), names: 0 }
 }
 
@@ -60,6 +70,7 @@ fn lane(lane: &LaneRates) -> Vec<String> {
         percent(lane.busy_share),
         short(lane.sleeps),
         format!("{}/{}", lane.pool_free, lane.pool_frames),
+        lane.page_faults.map(|count| short(count as f64)).join("/"),
         if lane.ended { "ended".to_owned() } else { String::new() },
     ]
 }

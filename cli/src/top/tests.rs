@@ -41,6 +41,8 @@ fn samples() -> (Sample, Sample) {
     counters.lane(0).add(LaneCounter::BusyTurns, 500);
     counters.lane(0).add(LaneCounter::Sleeps, 3);
     counters.lane(0).publish(LaneCounter::PoolFree, 4000);
+    counters.lane(0).publish(LaneCounter::MinorPageFaults, 12);
+    counters.lane(0).publish(LaneCounter::MajorPageFaults, 3);
     let port = counters.port(0, 1);
     port.add(PortCounter::ReceivedPackets, 2_469_000);
     port.add(PortCounter::ReceivedBytes, 250_000_000);
@@ -77,6 +79,7 @@ fn rates_are_differences_over_time() {
             pool_free: 4000,
             pool_frames: 4096,
             busiest: 0.062,
+            page_faults: [12, 3],
             ended: false,
         }]
     );
@@ -100,8 +103,8 @@ fn looks_at_the_same_instant_make_no_infinite_rates() {
 
 const TABLES: [&[&str]; 5] = [
     &[
-        "lane  cpu  cpu used  turns/s  busy  sleeps/s  pool free",
-        "   0    2      75 %   1.00 k  25 %      1.50  4000/4096",
+        "lane  cpu  cpu used  turns/s  busy  sleeps/s  pool free  faults minor/major",
+        "   0    2      75 %   1.00 k  25 %      1.50  4000/4096                12/3",
     ],
     &[
         "lane  port  driver  mode           rx/s  rx Gb/s   tx/s  tx Gb/s  verdicts",

@@ -61,6 +61,10 @@ int fastlane_memory_create(const char *name, uint32_t frames, uint32_t cache, ui
 	if (room > UINT16_MAX - RTE_PKTMBUF_HEADROOM)
 		return fastlane_refuse(error, -EINVAL, "frames of %u octets", room);
 	pool = create(name, frames, cache, (uint16_t)(RTE_PKTMBUF_HEADROOM + room), socket);
+	/* The node may have no memory for DPDK. */
+	if (pool == NULL && socket != SOCKET_ID_ANY)
+		pool = create(name, frames, cache, (uint16_t)(RTE_PKTMBUF_HEADROOM + room),
+			      SOCKET_ID_ANY);
 	if (pool == NULL)
 		return fastlane_refuse(error, -rte_errno, "a mempool of %u frames of %u octets",
 				       frames, room);

@@ -132,6 +132,14 @@ impl Environment {
         Ok(["a", "b"].map(|end| format!("net_ring_{name}_{end}")))
     }
 
+    /// Returns the NUMA node of a device (`rte_eth_dev_socket_id`), or -1 if it has none or does
+    /// not exist. Opens the device, which [`Device::open`](crate::Device::open) then takes.
+    #[must_use]
+    pub fn node_of(&self, device: &str) -> i32 {
+        let info = self.with(|plugin| plugin.device_info(plugin.probe(device)?));
+        info.map_or(-1, |info| info.socket)
+    }
+
     pub(crate) fn plugin(&self) -> Plugin {
         self.plugin
     }

@@ -37,7 +37,8 @@ pub(crate) struct Shared {
 
 impl LaneMemory {
     /// Creates `frames` frames for packets of up to `room` bytes, and registers the memory with the
-    /// lane's pool. `socket` is the NUMA node, or -1 for any.
+    /// lane's pool. `socket` is the NUMA node, or -1 for any. If DPDK has no memory there, the
+    /// frames are on another node.
     ///
     /// # Errors
     /// [`Error::NoMemory`].

@@ -63,6 +63,7 @@ impl MessageRings {
         if bells.len() != lanes.len() || memory.len() != size(lanes.len(), kib << 10) {
             return Err("the inherited ones have another size".to_owned());
         }
+        memory.populate().map_err(failed)?;
         let memory = Arc::new(memory);
         let bell = |of: &OwnedFd| Doorbell::attach(share(of)?).map_err(failed);
         let channels = bells.iter().enumerate().map(|(number, lane)| {
@@ -87,6 +88,7 @@ impl MessageRings {
         let unfit = |error| failed(io::Error::other(error));
         let bytes = size(lanes.len(), kib << 10);
         let memory = Arc::new(SharedMemory::create("fastlane-messages", bytes).map_err(failed)?);
+        memory.populate().map_err(failed)?;
         let slow = Doorbell::create().map_err(failed)?;
         let share =
             |bell: &Doorbell| bell.as_fd().try_clone_to_owned().map(Arc::new).map_err(failed);

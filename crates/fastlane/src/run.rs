@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use crate::capture::Captures;
 use crate::config::plan::Plan;
 use crate::describe::{Application, LaneFacts, PortFacts};
 use crate::handover::{Handover, Takeover};
+use crate::lane_memory::{self, LaneFaults};
 use crate::message_rings::MessageRings;
 use crate::metrics::{Metrics, MetricsError};
 use crate::mirror::{MirrorService, MirrorThread};
@@ -68,6 +69,7 @@ where
         shared_interfaces,
         handover,
     } = open(plan, takeover.ports.take(), || takeover.discard())?;
+    lane_memory::populate_pools(&lanes)?;
     let start = |mirror: MirrorService| mirror.start(linux_interfaces.clone(), &counters);
     let mirror = mirror.map(start).transpose()?;
     let LaneExchanges { parts: exchanges, migration } = connect(plan, &lanes)?;
@@ -89,10 +91,8 @@ where
         .map_err(|error| service("session", error.to_string()))?;
     let metrics = metrics(plan, &application, &counters, mirror.as_ref())?;
     let service_manager = takeover.finish(&handover);
-    tracing::info!("running; watch it with `fastlane top {}`", plan.name);
     let notify =
         |state: &str| service_manager.iter().for_each(|it: &ServiceManager| it.notify(state));
-    notify("READY=1");
 
     let swaps = LaneSwaps::new(lanes.iter().map(|lane| lane.pool.layout()).collect());
     let lanes = lane_setups(lanes, exchanges, mailboxes, swaps.of_lanes());
@@ -117,6 +117,7 @@ fn supervise<A: App + Send>(
     let locked = || devices.lock().unwrap_or_else(PoisonError::into_inner);
     let mut supervision = Supervision {
         monitor,
+        ready: || report_ready(plan, notify),
         publish: || locked().publish(counters),
         release: || {
             notify("STOPPING=1");
@@ -131,12 +132,23 @@ fn supervise<A: App + Send>(
 }
 
 /// Duties of the main thread while the lanes run.
-struct Supervision<'a, P, R> {
+struct Supervision<'a, S, P, R> {
     monitor: PortMonitor<'a>,
+    /// Prepares the memory of the lanes, which have been created, and reports that they run.
+    ready: S,
     /// Publishes the counters of steering and of devices.
     publish: P,
     /// Leaves all frames to Linux.
     release: R,
+}
+
+/// Prepares the memory of the lanes, which have been created, and reports that the application
+/// runs.
+fn report_ready(plan: &Plan, notify: &dyn Fn(&str)) -> Result<(), Error> {
+    lane_memory::prepare(plan)?;
+    tracing::info!("running; watch it with `fastlane top {}`", plan.name);
+    notify("READY=1");
+    Ok(())
 }
 
 /// Describes the application.
@@ -190,46 +202,61 @@ fn metrics(
     metrics.map(Some).map_err(failed)
 }
 
-/// Phases of the end of all lanes. `stop` of the process is set first, by a signal or by the end of
-/// a lane.
-struct LaneEnd {
+/// Phases of all lanes: each is created in its thread and waits until `runs`. At the end `stop` of
+/// the process is set first, by a signal or by the end of a lane.
+struct LanePhases {
     /// Wakes the main thread.
     main: Doorbell,
+    /// Number of lanes that have been created.
+    created: AtomicUsize,
+    /// Lanes may run turns.
+    runs: AtomicBool,
+    /// Page faults of the lanes.
+    faults: LaneFaults,
     /// Lanes run no more turns. An application that ends itself sets it.
     stop: AtomicBool,
     /// Steering claims no more frames, so lanes may close their queues.
     released: AtomicBool,
 }
 
-impl LaneEnd {
-    /// Creates the state before the end.
+impl LanePhases {
+    /// Creates the state before the start.
     ///
     /// # Errors
     /// Returns an error if the process has too many descriptors.
-    fn new() -> Result<Self, Error> {
+    fn new(lanes: usize) -> Result<Self, Error> {
         let (stop, released) = <(AtomicBool, AtomicBool)>::default();
+        let (created, runs) = <(AtomicUsize, AtomicBool)>::default();
         let main = Doorbell::create().map_err(|error| {
             let reason = format!("lanes: no descriptor ({error}); raise `ulimit -n`");
             Error::Service { what: "lanes", reason }
         })?;
-        Ok(Self { main, stop, released })
+        let faults = LaneFaults::new(lanes);
+        Ok(Self { main, created, runs, faults, stop, released })
     }
 
-    /// Wakes the main thread and waits until lanes may close their queues.
-    fn wait(&self) {
+    /// Tells the main thread that a lane has been created, and waits until it may run.
+    fn wait_for_start(&self) {
+        self.created.fetch_add(1, Ordering::Release);
+        self.wait_for(&self.runs);
+    }
+
+    /// Wakes the main thread and waits until it has set a flag.
+    fn wait_for(&self, flag: &AtomicBool) {
         self.main.ring();
-        while !self.released.load(Ordering::Acquire) {
+        while !flag.load(Ordering::Acquire) {
             thread::park_timeout(Duration::from_millis(1));
         }
     }
 }
 
 /// Ends all lanes when it is dropped, also by a panic: the scope of their threads waits for them.
-struct EndOnDrop<'a>(&'a LaneEnd);
+struct EndOnDrop<'a>(&'a LanePhases);
 
 impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         self.0.stop.store(true, Ordering::Relaxed);
+        self.0.runs.store(true, Ordering::Release);
         self.0.released.store(true, Ordering::Release);
     }
 }
@@ -241,9 +268,14 @@ fn run_lanes<A: App + Send>(
     plan: &Plan,
     lanes: impl Iterator<Item = (Option<A>, LaneSetup)>,
     stop: &AtomicBool,
-    supervision: &mut Supervision<'_, impl FnMut(), impl FnMut()>,
+    supervision: &mut Supervision<
+        '_,
+        impl FnMut() -> Result<(), Error>,
+        impl FnMut(),
+        impl FnMut(),
+    >,
 ) -> Result<usize, Error> {
-    let end = &LaneEnd::new()?;
+    let end = &LanePhases::new(plan.lanes.len())?;
     thread::scope(|scope| {
         let threads: Vec<_> = lanes
             .enumerate()
@@ -265,11 +297,18 @@ fn run_lanes<A: App + Send>(
         let has_stopped =
             || stop.load(Ordering::Relaxed) || end.stop.load(Ordering::Relaxed) || !complete();
         let ended = EndOnDrop(end);
-        let mut failure = Ok(());
+        while !has_stopped() && end.created.load(Ordering::Acquire) < threads.len() {
+            wait(&end.main, &supervision.monitor);
+        }
+        let mut failure = if has_stopped() { Ok(()) } else { (supervision.ready)() };
+        end.stop.fetch_or(failure.is_err(), Ordering::Relaxed);
+        end.runs.store(true, Ordering::Release);
+        let counters = supervision.monitor.surroundings().counters;
         while failure.is_ok() && !has_stopped() {
             wait(&end.main, &supervision.monitor);
             failure = supervision.monitor.step();
             (supervision.publish)();
+            end.faults.publish(counters);
         }
         // After a signal, lanes receive until steering claims nothing: rings do not overflow.
         (supervision.release)();
@@ -356,7 +395,7 @@ fn lane_thread<A: App>(
     index: usize,
     app: A,
     LaneSetup { parts, exchange, captures, swap }: LaneSetup,
-    end: &LaneEnd,
+    end: &LanePhases,
 ) -> usize {
     let cpu = crate::threads::prepare(plan.lanes[index].cpu);
     let burst = parts.burst;
@@ -382,8 +421,10 @@ fn lane_thread<A: App>(
              instead"
         ),
     }
+    end.wait_for_start();
+    end.faults.begin(index);
     lane.run_turns(&end.stop);
-    end.wait();
+    end.wait_for(&end.released);
     lane.run_last_turns();
     lane.close()
 }
@@ -461,7 +502,8 @@ mod tests {
             };
             let monitor = PortMonitor::new(around, vec![], vec![None], swaps);
             let publish = || panic!("on purpose");
-            let mut supervision = Supervision { monitor, publish, release: || () };
+            let mut supervision =
+                Supervision { monitor, ready: || Ok(()), publish, release: || () };
             let stop = AtomicBool::new(false);
             let run = || run_lanes(&plan, lanes, &stop, &mut supervision).map(drop);
             let _ = done.send(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)));

@@ -236,6 +236,11 @@ impl Part {
             Role::Table => SharedMemory::attach_read_only(to_read.try_clone()?)?,
             Role::State | Role::Pending => SharedMemory::attach_writable(to_write.try_clone()?)?,
         };
+        // Lanes write all of their state, and read what a table has.
+        match role {
+            Role::Table => memory.map_resident(),
+            Role::State | Role::Pending => drop(memory.populate()?),
+        }
         let (to_read, to_write) = (Arc::new(to_read), Arc::new(to_write));
         let (spec, memory, is_inherited) = (spec.clone(), Arc::new(memory), false);
         Ok(Self { role, spec, memory, to_read, to_write, is_inherited })

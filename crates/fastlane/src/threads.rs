@@ -44,17 +44,21 @@ fn list(set: &CpuSet) -> String {
 /// Pins the calling thread to `cpu` and sets its timer slack to 1 ns. Returns the CPU that it runs
 /// on.
 pub(crate) fn prepare(cpu: Option<usize>) -> u64 {
-    if let Some(cpu) = cpu {
-        let mut set = CpuSet::new();
-        set.set(cpu);
-        if let Err(error) = sched_setaffinity(None, &set) {
-            tracing::warn!("cannot pin a lane to CPU {cpu} ({error}); it runs unpinned");
-        }
+    if let (Some(cpu), Err(error)) = (cpu, pin(cpu)) {
+        tracing::warn!("cannot pin a lane to CPU {cpu} ({error}); it runs unpinned");
     }
     // The default slack of 50 microseconds is longer than most sleeps of a lane (prctl(2)).
     let slack = std::num::NonZeroU64::new(1);
     let _ = rustix::thread::set_current_timer_slack(slack);
     sched_getcpu() as u64
+}
+
+/// Pins the calling thread to `cpu`, if there is one.
+pub(crate) fn pin(cpu: Option<usize>) -> rustix::io::Result<()> {
+    let Some(cpu) = cpu else { return Ok(()) };
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set)
 }
 
 /// Returns the kernel's ID of the calling thread.
@@ -70,6 +74,29 @@ pub(crate) fn cpu_seconds(process: &Path, thread: u64) -> Option<f64> {
     let text = std::fs::read_to_string(file).ok()?;
     let nanoseconds: u64 = text.split_ascii_whitespace().next()?.parse().ok()?;
     Some(nanoseconds as f64 / 1e9)
+}
+
+/// Page faults of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PageFaults {
+    /// Faults that needed no device.
+    pub(crate) minor: u64,
+    /// Faults that waited for a device.
+    pub(crate) major: u64,
+}
+
+/// Returns the page faults of a thread of this process since its start (proc(5), `stat`), or
+/// `None` if the thread does not exist.
+pub(crate) fn page_faults(thread: u64) -> Option<PageFaults> {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
+    // The name of the thread is in brackets and may contain anything. Behind it are the fields from
+    // the third on: minflt is the 10th, majflt the 12th.
+    let (_, fields) = text.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace().skip(7);
+    let mut next = || fields.next()?.parse().ok();
+    let minor = next()?;
+    let _of_children: u64 = next()?;
+    Some(PageFaults { minor, major: next()? })
 }
 
 #[cfg(test)]
@@ -93,6 +120,19 @@ mod tests {
     fn thread_clock() -> f64 {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    }
+
+    #[test]
+    fn page_faults_of_this_thread_are_counted() {
+        const PAGES: u64 = 512;
+        let minor = || page_faults(thread_id()).unwrap().minor;
+        let before = minor();
+        // Zeroed memory of this size is mapped and not touched.
+        let mut memory = vec![0_u8; PAGES as usize * 4096];
+        memory.iter_mut().step_by(4096).for_each(|byte| *byte = std::hint::black_box(1));
+        // Large pages may take fewer faults.
+        assert!((1..PAGES * 2).contains(&(minor() - before)));
+        assert_eq!(page_faults(0), None);
     }
 
     #[test]

@@ -37,6 +37,33 @@ fn gate(
     AppOf(process, turn)
 }
 
+/// Returns the minor page faults of this thread (proc(5), `stat`).
+fn minor_faults() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let (_, fields) = text.rsplit_once(')').unwrap();
+    fields.split_ascii_whitespace().nth(7).unwrap().parse().unwrap()
+}
+
+#[test]
+fn holding_takes_no_page_fault() {
+    const PACKETS: usize = 4096;
+    let sizes = Sizes { packets: PACKETS, per_key: PACKETS, ..SIZES };
+    let mut bench = bench(gate(|_| None), sizes);
+    (0..PACKETS).for_each(|_| bench.arrive(0, &[1, 2, 3]));
+    // The first turns run code for the first time.
+    for _ in 0..8 {
+        bench.lane.turn();
+    }
+    minor_faults();
+    let before = minor_faults();
+    for _ in 0..PACKETS {
+        bench.lane.turn();
+    }
+    assert_eq!(minor_faults() - before, 0);
+    assert_eq!(bench.lane_count(LaneCounter::HeldPackets), PACKETS as u64);
+    bench.close();
+}
+
 #[test]
 fn without_limits_nothing_is_held() {
     let mut hold = HoldArea::new(HoldLimits::default(), 2048);

@@ -12,8 +12,8 @@
 //! ```
 //! Every block (a counter slot) begins on a cache line of its own. The names are in the memory, so
 //! a reader in any language can list counters that it was not built with. Every word has one
-//! writer: the lane, or the process for the last blocks. Counters only grow, unless their name says
-//! otherwise.
+//! writer: the lane, or the process for page faults and the last blocks. Counters only grow, unless
+//! their name says otherwise.
 //!
 //! # Examples
 //! ```
@@ -100,6 +100,7 @@ impl Counters {
     pub fn create(lanes: usize, ports: usize) -> io::Result<Self> {
         let layout = CounterLayout::of(lanes, ports);
         let memory = SharedMemory::create("fastlane-counters", layout.words() * 8)?;
+        memory.populate()?;
         memory.forbid_other_writers()?;
         let memory = Arc::new(memory);
         let header = SharedWords::new(&memory, 0, layout.blocks).map_err(io::Error::other)?;
@@ -247,8 +248,8 @@ impl LaneCounters {
     }
 
     /// Overwrites a counter and publishes everything written before. Only the lane itself may call
-    /// it. Turn numbers are published one by one; every [`FENCE_TURNS`]th is followed by a full
-    /// fence.
+    /// it, except for page faults, which another thread of the process counts. Turn numbers are
+    /// published one by one; every [`FENCE_TURNS`]th is followed by a full fence.
     #[inline]
     pub fn publish(&self, counter: LaneCounter, value: u64) {
         self.0.written()[counter as usize].store(value, Ordering::Release);

@@ -24,12 +24,16 @@ impl SharedMemory {
         let pages = 0..self.len() / HUGE_PAGE;
         let full =
             pages.filter(|page| self.resident(*page).is_some_and(|count| count >= MIN_RESIDENT));
-        full.for_each(|page| self.make_huge_page(page));
+        full.for_each(|page| {
+            self.make_huge_page(page);
+        });
     }
 
     /// Makes the huge pages that contain a range of bytes, resident or not.
     pub(crate) fn make_huge_range(&self, start: usize, end: usize) {
-        (start / HUGE_PAGE..end.div_ceil(HUGE_PAGE)).for_each(|page| self.make_huge_page(page));
+        (start / HUGE_PAGE..end.div_ceil(HUGE_PAGE)).for_each(|page| {
+            self.make_huge_page(page);
+        });
     }
 }
 

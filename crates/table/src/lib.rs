@@ -61,6 +61,8 @@ mod lpm;
 mod memory;
 pub mod messages;
 mod pending;
+mod populate;
+mod process_memory;
 mod readers;
 mod shared_slice;
 mod shared_words;
@@ -80,6 +82,8 @@ pub use lpm::{
 };
 pub use memory::SharedMemory;
 pub use pending::{LanePending, Pending};
+pub use populate::PageSize;
+pub use process_memory::ProcessMemory;
 pub use readers::{Readers, Snapshot, Stall};
 pub use shared_words::SharedWords;
 pub use spec::{Key, Kind, Spec, Value};

@@ -3,11 +3,12 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 
 use crate::claims::Mapping;
 
@@ -97,7 +98,8 @@ impl SharedMemory {
         Self::map(file, length, true)
     }
 
-    fn advise(&self, advice: Advice) -> io::Result<()> {
+    /// Gives the kernel an advice about the whole mapping.
+    pub(crate) fn advise(&self, advice: Advice) -> io::Result<()> {
         if cfg!(miri) {
             return Ok(());
         }
@@ -116,18 +118,25 @@ impl SharedMemory {
         (result == 0).then(|| resident.iter().filter(|byte| **byte & 1 == 1).count())
     }
 
+    /// Maps the small pages of a huge page that are resident, for reading.
+    pub(crate) fn map_huge_page(&self, page: usize) {
+        let Some(start) = self.huge_page(page) else { return };
+        // SAFETY: changes no byte of the mapping, which `self` owns.
+        let _ = unsafe { rustix::mm::madvise(start.cast(), HUGE_PAGE, Advice::LinuxPopulateRead) };
+    }
+
     /// Collapses small pages into a huge page, whatever the system's setting for transparent huge
-    /// pages. Needs Linux 6.1 and does nothing before. Other processes that map the memory get the
-    /// huge page with their next access.
-    pub(crate) fn make_huge_page(&self, page: usize) {
+    /// pages. Returns true on success. Needs Linux 6.1 and does nothing before. Other processes
+    /// that map the memory get the huge page with their next access.
+    pub(crate) fn make_huge_page(&self, page: usize) -> bool {
         /// `MADV_COLLAPSE` of madvise(2).
         const COLLAPSE: libc::c_int = 25;
-        let Some(start) = self.huge_page(page) else { return };
+        let Some(start) = self.huge_page(page) else { return false };
         // SAFETY: both calls change no byte of the mapping, which `self` owns. The kernel collapses
         // only pages that are mapped.
         unsafe {
             let _ = rustix::mm::madvise(start.cast(), page_size(), Advice::LinuxPopulateWrite);
-            libc::madvise(start.cast(), HUGE_PAGE, COLLAPSE);
+            libc::madvise(start.cast(), HUGE_PAGE, COLLAPSE) == 0
         }
     }
 
@@ -307,6 +316,31 @@ impl Area {
 
 fn protection(writable: bool) -> ProtFlags {
     if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ }
+}
+
+/// Use for which pages are provided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Populate {
+    Read,
+    Write,
+}
+
+/// Provides and maps the pages of an address range, which may have been unmapped meanwhile.
+pub(crate) fn populate_range(range: &Range<usize>, populate: Populate) -> rustix::io::Result<()> {
+    let advice = match populate {
+        Populate::Read => Advice::LinuxPopulateRead,
+        Populate::Write => Advice::LinuxPopulateWrite,
+    };
+    let start = ptr::without_provenance_mut(range.start);
+    // SAFETY: the advices change no byte and no mapping, whatever is mapped there by now.
+    unsafe { rustix::mm::madvise(start, range.len(), advice) }
+}
+
+/// Locks the pages of an address range that are resident, or become so.
+pub(crate) fn lock_range(range: &Range<usize>) -> rustix::io::Result<()> {
+    let start = ptr::without_provenance_mut(range.start);
+    // SAFETY: locking changes no byte and no mapping, whatever is mapped there by now.
+    unsafe { rustix::mm::mlock_with(start, range.len(), MlockFlags::ONFAULT) }
 }
 
 /// Returns the size of a small page, in bytes.

@@ -47,6 +47,8 @@ pub(crate) struct Plan {
     pub frame_size: usize,
     pub headroom: usize,
     pub kernel_budget: usize,
+    /// True if the memory of the lanes is locked.
+    pub lock_memory: bool,
     pub hold: fastlane_hold::HoldLimits,
     pub ports: Vec<PortPlan>,
     pub session: PathBuf,
@@ -191,6 +193,7 @@ impl Plan {
             frame_size,
             headroom: lanes.headroom,
             kernel_budget: within("lanes.kernel-budget", lanes.kernel_budget, 1, 1024)?,
+            lock_memory: lanes.lock_memory,
             hold: capacities::hold(lanes.hold)?,
             ports,
             metrics: metrics.map(|metrics| metrics.listen),

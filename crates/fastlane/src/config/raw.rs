@@ -84,6 +84,9 @@ pub struct Lanes {
     /// Maximum number of packets that a lane passes to Linux per turn. ARP and ICMP have a reserved
     /// share in addition.
     pub kernel_budget: usize,
+    /// Locks the memory that lanes use (mlock2), so that a machine short of memory never takes it.
+    /// Needs `RLIMIT_MEMLOCK` or CAP_IPC_LOCK.
+    pub lock_memory: bool,
 }
 
 impl Default for Lanes {
@@ -98,6 +101,7 @@ impl Default for Lanes {
             frame_size: 2048,
             headroom: 192,
             kernel_budget: 32,
+            lock_memory: false,
         }
     }
 }

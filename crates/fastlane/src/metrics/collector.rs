@@ -122,6 +122,7 @@ impl<'a> Page<'_, 'a> {
         };
         let samples = self.each_lane(used);
         self.counters("fastlane_lane_cpu_seconds", "CPU time of the lane's thread.", samples)?;
+        self.page_faults()?;
         let mut samples = vec![];
         for (request, counter) in
             [("new_packet", LaneCounter::NewRefused), ("timer", LaneCounter::TimersRefused)]
@@ -133,6 +134,22 @@ impl<'a> Page<'_, 'a> {
         }
         let help = "Requests of the application that its lane refused.";
         self.counters("fastlane_lane_refused_requests", help, samples)
+    }
+
+    /// Writes the page faults of the lanes.
+    fn page_faults(&mut self) -> fmt::Result {
+        let mut samples = vec![];
+        for (kind, counter) in
+            [("minor", LaneCounter::MinorPageFaults), ("major", LaneCounter::MajorPageFaults)]
+        {
+            for (lane, labels) in self.lane_labels() {
+                let labels = [labels, vec![("kind", kind)]].concat();
+                samples.push((labels, Number::Count(self.lane(lane, counter))));
+            }
+        }
+        let help = "Page faults of the lane's thread since its first turn; major ones wait for a \
+                    disk.";
+        self.counters("fastlane_lane_page_faults", help, samples)
     }
 
     /// Writes the packet counters of the lanes.

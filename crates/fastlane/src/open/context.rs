@@ -4,7 +4,6 @@ use fastlane_core::{KernelPath, LaneConfig, Pool, Port, Queue};
 use fastlane_hold::HoldArea;
 use fastlane_kernel::Interface;
 use fastlane_kernel::tap::Carrier;
-use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
 
 use super::devices::Devices;
@@ -14,6 +13,7 @@ use super::port_handover::{InheritedPorts, PortHandover};
 use crate::Error;
 use crate::config::plan::{KernelPlan, Plan, PortPlan};
 use crate::describe::PortFacts;
+use crate::lane_memory::{self, LaneMemory};
 
 /// Result of opening all ports.
 pub(crate) struct OpenPorts {
@@ -64,33 +64,25 @@ pub(super) struct Hardware {
     pub(super) mtu: Option<u32>,
 }
 
-/// Ports of one lane: its pool, and for each port its queues and its path into Linux.
+/// Ports of one lane: its memory, and for each port its queues and its path into Linux.
 pub(super) struct LanePorts {
     pub(super) pool: Pool,
+    pub(super) hold: HoldArea,
     pub(super) queues: Vec<Vec<Box<dyn Queue>>>,
     pub(super) kernel: Vec<Option<KernelPath>>,
 }
 
 impl<'a> OpenContext<'a> {
     pub(super) fn new(plan: &'a Plan, inherited: Option<InheritedPorts>) -> Result<Self, Error> {
-        let lane = |number: usize| {
-            let refuse = |reason: String| Error::Lane { lane: number, reason };
-            let bytes = plan.frames * plan.frame_size;
-            let memory = SharedMemory::create("fastlane-pool", bytes).map_err(|error| {
-                refuse(format!(
-                    "no memory for a pool of {} MiB ({error}); reduce `lanes.frames`",
-                    bytes >> 20
-                ))
-            })?;
-            let pool = Pool::new(memory, plan.frame_size, plan.headroom)
-                .map_err(|error| refuse(format!("the lane's frame pool: {error}")))?;
-            let ports = plan.ports.len();
+        let ports = plan.ports.len();
+        let lane = |LaneMemory { pool, hold }| {
             let queues = (0..ports).map(|_| Vec::new()).collect();
-            Ok(LanePorts { pool, queues, kernel: (0..ports).map(|_| None).collect() })
+            LanePorts { pool, hold, queues, kernel: (0..ports).map(|_| None).collect() }
         };
+        let memories = lane_memory::create(plan, inherited.is_some())?;
         Ok(Self {
             plan,
-            lanes: (0..plan.lanes.len()).map(lane).collect::<Result<_, Error>>()?,
+            lanes: memories.into_iter().map(lane).collect(),
             devices: Devices::default(),
             xdp_queues: Vec::new(),
             facts: plan.ports.iter().map(facts).collect(),
@@ -160,7 +152,7 @@ impl<'a> OpenContext<'a> {
                 burst: plan.burst,
                 kernel_budget: plan.kernel_budget,
                 idle: plan.idle,
-                hold: Some(Box::new(HoldArea::new(plan.hold, plan.frame_size))),
+                hold: Some(Box::new(opening.hold)),
                 ..LaneConfig::new(opening.pool, ports.collect(), counters.lane(lane))
             }
         });

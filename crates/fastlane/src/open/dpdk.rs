@@ -21,10 +21,13 @@ pub(super) fn open(
         None => Dpdk::start(context.plan).map_err(refuse)?,
     };
     let lanes = &mut context.lanes;
-    let memories =
-        port.lanes.iter().map(|lane| dpdk.memory(context.plan, *lane, &mut lanes[*lane].pool));
-    let memories: Vec<_> = memories.collect::<Result<_, _>>().map_err(refuse)?;
     let device = settings(raw);
+    let node = dpdk.environment().node_of(&device.device);
+    let memories = port
+        .lanes
+        .iter()
+        .map(|lane| dpdk.memory(context.plan, *lane, node, &mut lanes[*lane].pool));
+    let memories: Vec<_> = memories.collect::<Result<_, _>>().map_err(refuse)?;
     let mut device =
         Device::open(dpdk.environment(), &device, &memories, &port.rules).map_err(refuse)?;
     for (number, lane) in port.lanes.iter().enumerate() {

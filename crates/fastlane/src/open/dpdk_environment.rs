@@ -8,9 +8,6 @@ use fastlane_dpdk::{Environment, EnvironmentSettings, Error as DpdkError, HugePa
 use crate::config::plan::Plan;
 use crate::config::raw::{self, Driver};
 
-/// No particular NUMA node.
-const ANY_NODE: i32 = -1;
-
 /// DPDK's environment after its start, and its memory for each lane.
 pub(super) struct Dpdk {
     environment: Arc<Environment>,
@@ -54,17 +51,19 @@ impl Dpdk {
         &self.environment
     }
 
-    /// Returns DPDK's memory for a lane and its pool, created for the lane's first port.
+    /// Returns DPDK's memory for a lane and its pool, created for the lane's first port on the NUMA
+    /// node of its device.
     pub(super) fn memory(
         &mut self,
         plan: &Plan,
         lane: usize,
+        node: i32,
         pool: &mut Pool,
     ) -> Result<LaneMemory, DpdkError> {
         if let Some(memory) = &self.memories[lane] {
             return Ok(memory.clone());
         }
-        let memory = LaneMemory::new(&self.environment, pool, plan.frames, room(plan), ANY_NODE)?;
+        let memory = LaneMemory::new(&self.environment, pool, plan.frames, room(plan), node)?;
         self.memories[lane] = Some(memory.clone());
         Ok(memory)
     }

@@ -41,13 +41,16 @@ pub(crate) fn connect(plan: &Plan, lanes: &[LaneConfig]) -> Result<LaneExchanges
     let bells = ring::doorbells(lanes.len()).map_err(refuse)?;
     let memory = SharedMemory::create("fastlane-shards", Shards::bytes(lanes.len()));
     let memory = Arc::new(memory.map_err(refuse)?);
+    memory.populate().map_err(refuse)?;
     let owners = &plan.lane_roles.applications;
     let shards = Shards::new(&memory, lanes.len(), owners)
         .map_err(|error| refuse(std::io::Error::other(error)))?;
     let rings = lane_rings(plan, &bells, ring);
     let parts = rings.into_iter().enumerate().map(|(lane, rings)| {
         let buffer = SharedMemory::create("fastlane-migration", MIGRATION_BUFFER * plan.frame_size);
-        let buffer = Pool::new(buffer.map_err(refuse)?, plan.frame_size, plan.headroom)
+        let buffer = buffer.map_err(refuse)?;
+        buffer.populate().map_err(refuse)?;
+        let buffer = Pool::new(buffer, plan.frame_size, plan.headroom)
             .map_err(|error| refuse(std::io::Error::other(error)))?;
         Ok(Some(ExchangeConfig {
             lane,

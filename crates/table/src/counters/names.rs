@@ -57,11 +57,17 @@ pub enum LaneCounter {
     /// Share of the busiest shard in the packets that this lane gave to their lanes, in
     /// thousandths, as of the last publication.
     BusiestShard,
+    /// Page faults of the lane's thread since its first turn that needed no device. The process
+    /// reads them from the kernel and writes this word, not the lane.
+    MinorPageFaults,
+    /// Page faults since the first turn that waited for a device, such as a disk. Written by the
+    /// process too.
+    MajorPageFaults,
 }
 
 impl LaneCounter {
     /// All counters, in the order of memory.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::Turn,
         Self::Asleep,
         Self::Thread,
@@ -87,6 +93,8 @@ impl LaneCounter {
         Self::MessagesReceived,
         Self::MessagesRefused,
         Self::BusiestShard,
+        Self::MinorPageFaults,
+        Self::MajorPageFaults,
     ];
 
     /// Returns the name that is used in memory and in metrics.
@@ -118,6 +126,8 @@ impl LaneCounter {
             Self::MessagesReceived => "messages_received",
             Self::MessagesRefused => "messages_refused",
             Self::BusiestShard => "busiest_shard",
+            Self::MinorPageFaults => "minor_page_faults",
+            Self::MajorPageFaults => "major_page_faults",
         }
     }
 }
