@@ -3,7 +3,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Instant;
 
-use fastlane_table::counters::{LaneCounter, PortCounter};
+use fastlane_table::counters::{DownReason, LaneCounter, PortCounter};
 
 use super::*;
 use crate::describe::{LaneFacts, PortFacts};
@@ -88,6 +88,7 @@ fn a_scrape_gives_all_counters_with_their_names() {
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     counters.lane(0).publish(LaneCounter::Thread, thread as u64);
     counters.shared_port(1).store(PortCounter::SteerClaimed, 5000);
+    counters.set_down_reason(1, Some(DownReason::Removed));
     let samples = scrape(metrics.address());
 
     let port = |name: &str, more: &str| {
@@ -103,6 +104,11 @@ fn a_scrape_gives_all_counters_with_their_names() {
     assert_eq!(port("port_dropped_packets", ",lane=\"1\",reason=\"transmit_full\""), 200.0 + full);
     let claimed = 5300.0 + 2.0 * PortCounter::SteerClaimed as usize as f64;
     assert_eq!(port("steer_packets", ",result=\"claimed\""), claimed);
+    let up = |reason: &str| {
+        let labels = "port=\"wire\",driver=\"af-xdp\",mode=\"native copy\"";
+        samples[&format!("fastlane_port_up{{{labels},reason=\"{reason}\"}}")]
+    };
+    assert_eq!(up("removed"), 0.0);
     assert_eq!(samples["fastlane_lane_turns_total{lane=\"1\"}"], 2000.0);
     assert_eq!(samples["fastlane_lane_pool_free_frames{lane=\"0\"}"], 1006.0);
     assert!(samples["fastlane_lane_cpu_seconds_total{lane=\"0\"}"] > 0.0);
@@ -110,9 +116,9 @@ fn a_scrape_gives_all_counters_with_their_names() {
     assert_eq!(samples["fastlane_build_info{name=\"test\",version=\"1.2.3\"}"], 1.0);
 
     // Every counter of a port has a unique value, so each must be on the page exactly once.
-    // Steering counters are summed over all lanes.
+    // Those of steering are summed over all lanes; the reason of a port that is down is a label.
     for (index, counter) in PortCounter::ALL.into_iter().enumerate() {
-        if !counter.name().starts_with("steer_") {
+        if !counter.name().starts_with("steer_") && counter != PortCounter::DownReason {
             let value = (200 + index) as f64;
             let found = samples.values().filter(|sample| **sample == value).count();
             assert_eq!(found, 1, "{}", counter.name());
