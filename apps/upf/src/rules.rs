@@ -16,7 +16,6 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fastlane::counters::{Counters, LaneCounter};
 use fastlane::slow::{PendingEvents, SlowError};
 use fastlane::table::{
     ArrayWriter, EntryId, HashWriter, Key, Lpm4Writer, Lpm6Writer, Pending, Readers, RecordWriter,
@@ -191,21 +190,9 @@ pub struct Private {
 }
 
 impl Private {
-    /// Creates the memory for these capacities, with one lane that sleeps: entries are reused at
-    /// once.
-    ///
-    /// # Panics
-    /// If there is no memory for the lane's counters.
-    #[must_use]
-    pub fn new(capacities: Capacities) -> Self {
-        let counters = Counters::create(1, 0).expect("memory for counters");
-        counters.lane(0).publish(LaneCounter::Asleep, 1);
-        Self::with_readers(capacities, Arc::new(Readers::lanes(&counters)))
-    }
-
     /// Creates the memory with lanes that must pass a turn before entries are reused.
     #[must_use]
-    pub fn with_readers(most: Capacities, readers: Arc<Readers>) -> Self {
+    pub fn new(most: Capacities, readers: Arc<Readers>) -> Self {
         let capacities = BTreeMap::from(most.by_table());
         Self { capacities, made: Mutex::default(), readers }
     }

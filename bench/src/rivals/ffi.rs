@@ -121,6 +121,12 @@ pub(crate) fn guard<W>(writer: W) -> fastlane_table::Guard {
     unsafe { fastlane_table::Guard::new() }
 }
 
+/// Returns the readers of tables that are written before a lane runs, and not afterwards.
+pub(crate) fn no_readers() -> fastlane_table::Readers {
+    // SAFETY: no value that was found in such a table is borrowed while it is written.
+    unsafe { fastlane_table::Readers::none() }
+}
+
 /// Changes the policy like [`set_real_time`] for a thread of any process; 0 is the calling thread.
 pub(crate) fn set_real_time_of(thread: u64, on: bool) -> io::Result<()> {
     let (policy, priority) = if on { (libc::SCHED_FIFO, 5) } else { (libc::SCHED_OTHER, 0) };

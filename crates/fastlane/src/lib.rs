@@ -76,7 +76,7 @@
 //! A lane never waits for the slow path. An application can neither keep nor lose a frame. Each
 //! dropped packet increments a counter that names the reason.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod app_service;
 pub mod capture;
@@ -106,6 +106,7 @@ pub mod session;
 mod session_path;
 pub mod slow;
 mod summary;
+mod table_readers;
 mod tables;
 mod threads;
 

@@ -161,7 +161,7 @@ impl MirrorService {
         // second for lanes that do not run yet. It fails at once instead, and the follower writes
         // it again when they have passed a turn.
         follower.set_ports(&ports_of(&linux_interfaces));
-        readers.set_lanes(counters);
+        crate::table_readers::name_lanes(&readers, counters);
         MirrorThread::start(follower, netconf, ingress, linux_interfaces)
             .map_err(|error| failed(format!("its thread cannot start ({error})")))
     }

@@ -47,8 +47,7 @@ impl Readers {
     /// table.
     ///
     /// # Examples
-    /// A set without readers takes unsafe code. Counters that safe code publishes are believed, see
-    /// [`lanes`](Self::lanes).
+    /// A set without readers takes unsafe code.
     /// ```compile_fail,E0133
     /// let readers = fastlane_table::Readers::none();
     /// ```

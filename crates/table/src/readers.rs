@@ -12,6 +12,10 @@
 //!
 //! A lane that sleeps announces it and fences when it wakes, so it has passed, too. So has a lane
 //! that ended.
+//!
+//! A writer believes the counters. Safe code can publish any number in counters of its own, so it
+//! takes unsafe code to say which counters are those of a table's lanes.
+#![allow(unsafe_code, reason = "whoever names the lanes makes a promise")]
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,7 +30,8 @@ use crate::counters::{Counters, FENCE_TURNS, LaneCounter, LaneCounters};
 /// use fastlane_table::counters::{Counters, FENCE_TURNS, LaneCounter};
 ///
 /// let counters = Counters::create(1, 0)?; // one lane
-/// let readers = Readers::lanes(&counters);
+/// // SAFETY: no lane reads a table whose writer has this set.
+/// let readers = unsafe { Readers::lanes(&counters) };
 /// let mut snapshot = readers.snapshot(); // after a slot was unpublished
 /// assert!(!readers.passed(&mut snapshot));
 /// counters.lane(0).publish(LaneCounter::Turn, FENCE_TURNS);
@@ -78,24 +83,51 @@ impl Readers {
         Self { lanes, is_running: None, stalled, on_stall: None }
     }
 
-    /// Creates the set of all lanes of an application. The counters must be those that the lanes
-    /// publish, and nobody else may publish them: a lane that they call asleep is not waited for.
+    /// Creates the set of all lanes of an application.
+    ///
+    /// # Safety
+    /// Every lane that reads a table whose writer has the set publishes its turns, its sleep and
+    /// its end in these counters, and nobody else publishes them: a lane that they call asleep is
+    /// not waited for.
+    ///
+    /// # Examples
+    /// Safe code cannot give a writer counters of its own, in which it calls the lanes asleep:
+    /// ```compile_fail,E0133
+    /// use fastlane_table::Readers;
+    /// use fastlane_table::counters::{Counters, LaneCounter};
+    ///
+    /// let counters = Counters::create(1, 0).unwrap();
+    /// counters.lane(0).publish(LaneCounter::Asleep, 1);
+    /// let readers = Readers::lanes(&counters);
+    /// ```
     #[must_use]
-    pub fn lanes(counters: &Counters) -> Self {
+    pub unsafe fn lanes(counters: &Counters) -> Self {
         let readers = Self::unknown();
-        readers.set_lanes(counters);
+        // SAFETY: the caller's promise.
+        unsafe { readers.set_lanes(counters) };
         readers
     }
 
     /// Creates the set of all lanes of an application while `is_running` returns true. Afterwards
     /// no snapshot is passed: a successor's lanes may read the same tables, and their turns are in
     /// other counters. `is_running` is called each time before memory is reused.
+    ///
+    /// # Safety
+    /// That of [`lanes`](Self::lanes), while `is_running` returns true.
+    ///
+    /// # Examples
+    /// ```compile_fail,E0133
+    /// fn believe(counters: &fastlane_table::counters::Counters) -> fastlane_table::Readers {
+    ///     fastlane_table::Readers::lanes_while(counters, || true)
+    /// }
+    /// ```
     #[must_use]
-    pub fn lanes_while(
+    pub unsafe fn lanes_while(
         counters: &Counters,
         is_running: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Self {
-        Self { is_running: Some(Box::new(is_running)), ..Self::lanes(counters) }
+        // SAFETY: the caller's promise; `passed` asks `is_running` first.
+        Self { is_running: Some(Box::new(is_running)), ..unsafe { Self::lanes(counters) } }
     }
 
     /// Calls `report` when writers stop to wait for a lane, and when that lane passes turns again.
@@ -108,7 +140,16 @@ impl Readers {
     /// tables. Returns false and changes nothing if the lanes are known: what a lane has borrowed
     /// is overwritten if its set is exchanged.
     ///
+    /// # Safety
+    /// That of [`lanes`](Self::lanes).
+    ///
     /// # Examples
+    /// Naming them takes unsafe code:
+    /// ```compile_fail,E0133
+    /// fn name(readers: &fastlane_table::Readers, counters: &fastlane_table::counters::Counters) {
+    ///     readers.set_lanes(counters);
+    /// }
+    /// ```
     /// The lanes of a set can neither be exchanged nor declared dead:
     /// ```compile_fail,E0599
     /// fn exchange(of: &fastlane_table::Readers, by: &fastlane_table::counters::Counters) {
@@ -120,7 +161,7 @@ impl Readers {
     ///     lanes.remove_all();
     /// }
     /// ```
-    pub fn set_lanes(&self, counters: &Counters) -> bool {
+    pub unsafe fn set_lanes(&self, counters: &Counters) -> bool {
         let mut lanes = self.lock();
         if lanes.is_known {
             return false;
@@ -232,10 +273,15 @@ mod tests {
 
     const PASSED: u64 = FENCE_TURNS;
 
+    fn lanes(counters: &Counters) -> Readers {
+        // SAFETY: no lane reads a table.
+        unsafe { Readers::lanes(counters) }
+    }
+
     #[test]
     fn a_lane_passes_by_a_turn_by_sleep_or_by_its_end() {
         let counters = Counters::create(3, 0).unwrap();
-        let readers = Readers::lanes(&counters);
+        let readers = lanes(&counters);
         let mut since = readers.snapshot();
         assert_eq!(readers.laggard(&mut since), Some(0));
         counters.lane(0).publish(LaneCounter::Turn, PASSED - 1);
@@ -260,7 +306,9 @@ mod tests {
         let (counters, is_running) =
             (Counters::create(1, 0).unwrap(), Arc::new(AtomicBool::new(true)));
         let flag = Arc::clone(&is_running);
-        let readers = Readers::lanes_while(&counters, move || flag.load(Ordering::Relaxed));
+        // SAFETY: no lane reads a table.
+        let readers =
+            unsafe { Readers::lanes_while(&counters, move || flag.load(Ordering::Relaxed)) };
         let mut since = readers.snapshot();
         counters.lane(0).publish(LaneCounter::Ended, 1);
         assert!(readers.passed(&mut since));
@@ -275,12 +323,14 @@ mod tests {
         let mut since = readers.snapshot();
         assert_eq!(readers.laggard(&mut since), Some(0));
         (0..2).for_each(|lane| counters.lane(lane).publish(LaneCounter::Turn, 10 * PASSED));
-        assert!(readers.set_lanes(&counters));
+        // SAFETY: no lane reads a table.
+        assert!(unsafe { readers.set_lanes(&counters) });
         assert!(!readers.passed(&mut since), "the lanes have passed nothing since");
         (0..2).for_each(|lane| counters.lane(lane).publish(LaneCounter::Turn, 11 * PASSED));
         assert!(readers.passed(&mut since));
         let mut since = readers.snapshot();
-        assert!(!readers.set_lanes(&Counters::create(1, 0).unwrap()), "they are known");
+        // SAFETY: as above.
+        assert!(!unsafe { readers.set_lanes(&Counters::create(1, 0).unwrap()) }, "they are known");
         assert!(!readers.passed(&mut since));
         assert!(Readers::of_no_lane().passed(&mut Snapshot::default()));
     }

@@ -86,7 +86,8 @@ fn lanes_follow_a_table_through_its_sizes() {
     let memory = Spec::hash::<u64, Value>("resized", 210).create().unwrap();
     let state = State::<1>::attach(&Spec::state::<1>("state", 300, LANES).create().unwrap());
     let (state, stop) = (state.unwrap(), AtomicBool::new(false));
-    let readers = Arc::new(Readers::lanes(&counters));
+    // SAFETY: the lanes of this test publish their turns there.
+    let readers = Arc::new(unsafe { Readers::lanes(&counters) });
     let mut writer = HashWriter::<u64, Value>::attach(&memory, &readers).unwrap();
     writer.with_state(state.clone());
     for key in 0..FIXED {

@@ -8,7 +8,7 @@
 //! * [`memory_only`]: runs a function that must make no system call.
 //! * [`namespace`]: network namespaces, veth pairs, raw sockets as peers.
 //! * [`frames_of`]: frames of a capture file.
-//! * [`sleeping_lane`]: readers of tables that are written between turns.
+//! * [`sleeping_lane`], [`lanes_of`]: readers of tables that are written between turns.
 //! * [`skip`]: skips a test that this machine cannot run, and fails unless that is allowed.
 
 #![deny(unsafe_code)]
@@ -30,6 +30,6 @@ pub use capture::frames_of;
 pub use frame::{Addresses, DEVICE_IP, PEER_IP, STRANGER_IP, Tag, UDP_PORT};
 pub use losses::all_losses;
 pub use memory_only::memory_only;
-pub use readers::sleeping_lane;
+pub use readers::{lanes_of, sleeping_lane};
 pub use rig::{LaneRig, Peer, Rig, Spec};
 pub use skip::skip;

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use fastlane_testing::sleeping_lane;
 use upf::config::Settings;
 use upf::pfcp::node::{Keep, NodeTables};
 use upf::pfcp::{Node, Outbox};
@@ -32,7 +33,7 @@ fn open(settings: &Settings, memory: &Private, now: Now) -> Node {
 impl NodeFuzzer {
     pub(crate) fn new() -> Self {
         let settings: Settings = serde_json::from_str(SETTINGS).expect("settings");
-        let memory = Private::new(Capacities::of(&settings).with_answers(4096));
+        let memory = Private::new(Capacities::of(&settings).with_answers(4096), sleeping_lane());
         let now = Now { monotonic: 1000 * SECOND, real: 1_780_000_000 * SECOND };
         let node = open(&settings, &memory, now);
         Self { settings, memory, node, now }

@@ -23,6 +23,7 @@ use upf::session::{
 };
 
 use crate::Result;
+use crate::rivals::ffi::no_readers;
 
 /// Number of rules of a session that match different ports of the remote end.
 const FLOWS: u16 = 4;
@@ -121,7 +122,7 @@ impl Sessions {
     /// Publishes the sessions of these UEs for `lanes` lanes.
     pub(crate) fn of(users: Users, lanes: usize) -> Result<Self> {
         let settings: Settings = serde_json::from_value(settings(users, ["wire"; 2]))?;
-        let memory = Private::new(Capacities::of(&settings));
+        let memory = Private::new(Capacities::of(&settings), Arc::new(no_readers()));
         // As in an application, each lane has its own copy of these tables.
         memory.memory(table::CAUSES, |most| {
             Spec::state::<DROP_REASON_WORDS>("causes", most, lanes)

@@ -57,12 +57,11 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use fastlane::counters::Counters;
 //! use fastlane::table::{HashWriter, Readers, Spec, State};
 //!
 //! // In one process, as in a test; a slow path gets its writers from `SlowPath`.
 //! let memory = Spec::hash::<[u8; 4], u64>("users", 1024).create()?;
-//! let readers = Arc::new(Readers::lanes(&Counters::create(1, 0)?));
+//! let readers = Arc::new(Readers::unknown());
 //! let mut users = HashWriter::<[u8; 4], u64>::attach(&memory, &readers)?;
 //! let entry = users.insert(&[10, 0, 0, 1], &5)?;
 //! assert_eq!(users.insert(&[10, 0, 0, 1], &6)?, entry); // an update keeps the entry id

@@ -14,6 +14,7 @@ use super::granted_rings::GrantedRings;
 use super::write_lock;
 use super::{SlowError, TableSummary};
 use crate::session::{Client, Kind, TableList, Write};
+use crate::table_readers;
 use crate::tables::{Role, TableFacts};
 
 /// Time for which a result of [`Client::is_alive`] is reused.
@@ -45,7 +46,7 @@ impl Attachment {
         let client = Arc::new(client);
         let liveness =
             Liveness { client: Arc::clone(&client), last: Mutex::new(Some(Instant::now())) };
-        let readers = Readers::lanes_while(&client.counters, move || liveness.runs());
+        let readers = table_readers::of_session(&client.counters, move || liveness.runs());
         let readers = readers.on_stall(log_stall);
         let (leases, rings, readers) = (Mutex::default(), Mutex::default(), Arc::new(readers));
         Self { leases, rings, readers, client }

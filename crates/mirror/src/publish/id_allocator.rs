@@ -66,15 +66,13 @@ impl IdAllocator {
 
 #[cfg(test)]
 mod tests {
-    use fastlane_table::counters::{Counters, LaneCounter};
+    use fastlane_testing::sleeping_lane;
 
     use super::*;
 
     #[test]
     fn a_number_comes_again_after_it_was_sealed() {
-        let counters = Counters::create(1, 0).unwrap();
-        counters.lane(0).publish(LaneCounter::Asleep, 1);
-        let (mut numbers, readers) = (IdAllocator::new(3, 5), Readers::lanes(&counters));
+        let (mut numbers, readers) = (IdAllocator::new(3, 5), sleeping_lane());
         assert_eq!((numbers.take(&readers), numbers.take(&readers)), (Some(3), Some(4)));
         assert_eq!(numbers.take(&readers), None);
         numbers.give(3);

@@ -9,6 +9,7 @@ use fastlane_core::PortId;
 use fastlane_mirror::{Follower, Mirror, MirrorSettings, Prefix, RouteLookup, model};
 use fastlane_table::counters::{Counters, LaneCounter};
 use fastlane_table::{AnyState, EntryId, Guard, LaneState, Readers, Spec, State};
+use fastlane_testing::lanes_of;
 
 use crate::rig::{self, ROUTERS};
 use crate::scale::script;
@@ -86,7 +87,7 @@ fn no_packet_takes_a_way_that_its_route_never_had() {
         return;
     }
     let counters = Counters::create(1, 2).unwrap();
-    let readers = Arc::new(Readers::lanes(&counters));
+    let readers = Arc::new(lanes_of(&counters));
     let settings = MirrorSettings { count_routes: true, groups: 56, ..rig::settings() };
     let mut follower = Follower::open(settings, &rig::ports(), &readers).unwrap();
     let mirror = Mirror::attach(follower.memories()).unwrap();

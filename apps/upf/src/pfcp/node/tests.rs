@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use fastlane_pfcp::ie::{CauseIe, NodeId, OffendingIe, RecoveryTimeStamp};
 use fastlane_pfcp::{Header, Message, MessageType, Writer};
+use fastlane_testing::sleeping_lane;
 
 use super::*;
 use crate::pfcp::Outgoing;
@@ -57,7 +58,7 @@ struct NodeTestbed {
 impl NodeTestbed {
     fn new(more: serde_json::Value) -> Self {
         let settings = settings(more);
-        let memory = Private::new(Capacities::of(&settings).with_answers(4096));
+        let memory = Private::new(Capacities::of(&settings).with_answers(4096), sleeping_lane());
         let now = Now { monotonic: 1000 * SECOND, real: 1_780_000_000 * SECOND };
         let node = open(&settings, &memory, now, &mut Outbox::new());
         Self { memory, settings, node, now }

@@ -16,6 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use fastlane_pfcp::ie::{self, FSeid, FTeid, FailedRuleId, UeIpAddress};
 use fastlane_pfcp::{Cause, Header, IeType, Message, MessageType, Writer};
+use fastlane_testing::sleeping_lane;
 
 use super::*;
 use crate::pfcp::{Context, Peer};
@@ -91,7 +92,7 @@ impl SessionTestbed {
     pub(super) fn of(settings: Settings, change: impl FnOnce(&mut Capacities)) -> Self {
         let mut capacities = Capacities::of(&settings).with_answers(4096);
         change(&mut capacities);
-        Self::on(Private::new(capacities), settings)
+        Self::on(Private::new(capacities, sleeping_lane()), settings)
     }
 
     /// Opens the sessions on given tables.

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use fastlane::table::EntryId;
+use fastlane_testing::sleeping_lane;
 
 use super::*;
 use crate::rules::layout::{TeidLayout, counter_slots};
@@ -89,7 +90,7 @@ fn seen(published: &Published) -> Vec<String> {
 
 /// Returns what an uninterrupted process publishes of these sessions.
 fn fresh(sessions: &[Session]) -> Vec<String> {
-    let memory = Private::new(CAPACITIES);
+    let memory = Private::new(CAPACITIES, sleeping_lane());
     let mut published = open(&memory);
     for session in sessions {
         published.publish(None, session).unwrap();
@@ -115,7 +116,7 @@ fn next(published: Published) -> Published {
 
 #[test]
 fn a_session_that_was_published_is_found_and_one_that_was_withdrawn_is_not() {
-    let memory = Private::new(CAPACITIES);
+    let memory = Private::new(CAPACITIES, sleeping_lane());
     let mut published = open(&memory);
     let empty = seen(&published);
     let mut before = session(3, 1, 0);
@@ -144,7 +145,7 @@ fn whoever_is_killed_anywhere_the_next_one_puts_it_right() {
         let expected = records.each_ref().map(|sessions| fresh(sessions));
         let mut stops = 0;
         for operations in 0.. {
-            let memory = Private::new(CAPACITIES);
+            let memory = Private::new(CAPACITIES, sleeping_lane());
             let mut published = open(&memory);
             published.publish(None, &other).unwrap();
             published.publish(None, &before).unwrap();
@@ -174,7 +175,7 @@ fn a_withdrawal_that_was_killed_is_finished() {
     let (gone, other) = (session(3, 10, 3), session(5, 3, 1));
     let expected = fresh(std::slice::from_ref(&other));
     for operations in 0.. {
-        let memory = Private::new(CAPACITIES);
+        let memory = Private::new(CAPACITIES, sleeping_lane());
         let mut published = open(&memory);
         published.publish(None, &other).unwrap();
         published.publish(None, &gone).unwrap();
@@ -190,7 +191,7 @@ fn a_withdrawal_that_was_killed_is_finished() {
 
 #[test]
 fn what_is_another_sessions_is_refused_and_nothing_has_changed() {
-    let memory = Private::new(CAPACITIES);
+    let memory = Private::new(CAPACITIES, sleeping_lane());
     let mut published = open(&memory);
     let one = session(3, 1, 2);
     published.publish(None, &one).unwrap();
@@ -221,7 +222,7 @@ fn what_is_another_sessions_is_refused_and_nothing_has_changed() {
 
 #[test]
 fn when_blocks_run_out_nothing_has_changed_and_what_is_given_up_is_used_again() {
-    let memory = Private::new(CAPACITIES);
+    let memory = Private::new(CAPACITIES, sleeping_lane());
     let mut published = open(&memory);
     let mut sessions = Vec::new();
     let error = loop {
@@ -261,7 +262,7 @@ fn with(session: &Session, urrs: u32, qers: u32) -> Session {
 
 #[test]
 fn lines_are_each_ones_own_and_start_from_what_they_have_counted() {
-    let memory = Private::new(CAPACITIES);
+    let memory = Private::new(CAPACITIES, sleeping_lane());
     let mut published = open(&memory);
     let lane = published.tables.state.lane(0);
     let mut one = with(&session(3, 1, 0), 3, 4);
@@ -310,7 +311,7 @@ fn lines_are_each_ones_own_and_start_from_what_they_have_counted() {
 
 #[test]
 fn lines_that_records_name_are_not_given_out_after_a_restart() {
-    let memory = Private::new(CAPACITIES);
+    let memory = Private::new(CAPACITIES, sleeping_lane());
     let mut published = open(&memory);
     let mut one = with(&session(3, 1, 0), 4, 4);
     published.assign(None, &mut one).unwrap();
@@ -330,7 +331,7 @@ fn lines_that_records_name_are_not_given_out_after_a_restart() {
 
 #[test]
 fn the_longest_network_of_each_instance_is_found() {
-    let memory = Private::new(CAPACITIES);
+    let memory = Private::new(CAPACITIES, sleeping_lane());
     let mut published = open(&memory);
     let network = |place: u32, instance, address: [u8; 4], length| {
         let mut session = session(place, u64::from(place), 0);
@@ -367,9 +368,8 @@ fn the_longest_network_of_each_instance_is_found() {
 #[test]
 fn a_place_is_used_again_only_after_every_lane_has_passed() {
     use fastlane::counters::{Counters, FENCE_TURNS, LaneCounter};
-    use fastlane::table::Readers;
     let counters = Counters::create(1, 0).unwrap();
-    let readers = Readers::lanes(&counters);
+    let readers = fastlane_testing::lanes_of(&counters);
     let turn = |number| counters.lane(0).publish(LaneCounter::Turn, number);
     let mut places = IndexAllocator::new(10, 12, &readers);
     turn(FENCE_TURNS);
@@ -394,11 +394,10 @@ fn a_place_is_used_again_only_after_every_lane_has_passed() {
 #[test]
 fn a_lane_that_has_read_the_rules_finds_their_blocks_until_its_turn_ends() {
     use fastlane::counters::{Counters, FENCE_TURNS, LaneCounter};
-    use fastlane::table::Readers;
     let counters = Counters::create(1, 0).unwrap();
     let turn = |number| counters.lane(0).publish(LaneCounter::Turn, number);
-    let mut tables = Tables::private(&Private::new(CAPACITIES)).unwrap();
-    tables.readers = Readers::lanes(&counters).into();
+    let mut tables = Tables::private(&Private::new(CAPACITIES, sleeping_lane())).unwrap();
+    tables.readers = fastlane_testing::lanes_of(&counters).into();
     let mut published = Published::open(tables, context());
     turn(FENCE_TURNS);
     let versions = [1, 2, 3].map(|version| session(0, version, 3));
@@ -418,7 +417,7 @@ fn a_lane_that_has_read_the_rules_finds_their_blocks_until_its_turn_ends() {
 
 #[test]
 fn what_was_published_with_another_context_is_published_anew() {
-    let memory = Private::new(CAPACITIES);
+    let memory = Private::new(CAPACITIES, sleeping_lane());
     let mut published = open(&memory);
     let sessions = [session(3, 7, 0), session(4, 8, 2)];
     for session in &sessions {
@@ -447,7 +446,7 @@ fn what_has_room_is_published_and_what_has_not_is_known_before() {
         ("network", Capacities { framed: 6, ..CAPACITIES }),
         ("block", Capacities { blocks: 4, ..CAPACITIES }),
     ] {
-        let memory = Private::new(small);
+        let memory = Private::new(small, sleeping_lane());
         let mut published = open(&memory);
         let mut refused = Vec::new();
         for place in 0..16 {
@@ -470,7 +469,7 @@ fn what_has_room_is_published_and_what_has_not_is_known_before() {
 #[test]
 fn lanes_look_for_networks_only_while_there_are_some() {
     use crate::rules::layout::FRAMED_ANY;
-    let memory = Private::new(CAPACITIES);
+    let memory = Private::new(CAPACITIES, sleeping_lane());
     let mut published = open(&memory);
     let has = |published: &Published| published.tables.framed.get(FRAMED_ANY).is_some();
     let (none, some) = (session(3, 1, 0), session(4, 1, 1));

@@ -10,6 +10,7 @@ use fastlane_pfcp::ie::{
     VolumeMeasurement,
 };
 use fastlane_pfcp::{Cause, Group, Header, IeType, Message, MessageType, Writer};
+use fastlane_testing::sleeping_lane;
 
 use super::table_backend::TableBackend;
 use crate::pfcp::{Outbox, Requests};
@@ -122,17 +123,20 @@ impl Process {
 
 impl Testbed {
     pub(super) fn new() -> Self {
-        let memory = Private::new(Capacities {
-            sessions: SESSIONS,
-            complex: 4,
-            lines: 4 * SESSIONS,
-            blocks: 64,
-            tunnels: 64,
-            users: 64,
-            framed: 16,
-            parts: 256,
-            answers: 64,
-        });
+        let memory = Private::new(
+            Capacities {
+                sessions: SESSIONS,
+                complex: 4,
+                lines: 4 * SESSIONS,
+                blocks: 64,
+                tunnels: 64,
+                users: 64,
+                framed: 16,
+                parts: 256,
+                answers: 64,
+            },
+            sleeping_lane(),
+        );
         let now = Now { monotonic: 1000 * SECOND, real: 1_780_000_000 * SECOND };
         let process = Process::new(&memory, 0);
         Self { memory, process, smf: Smf::default(), now, starts: 0 }

@@ -2,6 +2,7 @@
 
 use fastlane_pfcp::IeType;
 use fastlane_pfcp::ie::{CpFunctionFeatures, FqCsid, PfcpasrspFlags, UpFunctionFeatures};
+use fastlane_testing::sleeping_lane;
 use serde_json::json;
 
 use super::*;
@@ -239,7 +240,8 @@ fn associations_and_our_stamp_outlive_the_process() {
     assert_eq!(world.node.associations().cloned().collect::<Vec<_>>(), before);
     assert_eq!((world.node.identity().recovery, world.node.starts()), (ours, 2));
     // With other tables the node has another recovery time stamp.
-    world.memory = Private::new(Capacities::of(&world.settings).with_answers(4096));
+    world.memory =
+        Private::new(Capacities::of(&world.settings).with_answers(4096), sleeping_lane());
     world.kill();
     assert_eq!(world.node.associations().count(), 0);
     assert_eq!(world.node.identity().recovery, ours + 2);

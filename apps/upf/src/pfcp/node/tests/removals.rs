@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::session_requests::{control, deletion, establishment, seid_of};
 use super::*;
+use fastlane_testing::sleeping_lane;
 
 /// More sessions than one slice removes.
 const MANY: u8 = 200;
@@ -13,7 +14,7 @@ impl NodeTestbed {
     fn with_many() -> (Self, u64) {
         let mut settings = settings(json!({}));
         settings.sessions = 256;
-        let memory = Private::new(Capacities::of(&settings).with_answers(4096));
+        let memory = Private::new(Capacities::of(&settings).with_answers(4096), sleeping_lane());
         let now = Now { monotonic: 1000 * SECOND, real: 1_780_000_000 * SECOND };
         let node = open(&settings, &memory, now, &mut Outbox::new());
         let mut world = Self { memory, settings, node, now };

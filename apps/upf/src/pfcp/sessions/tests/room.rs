@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastlane::counters::{Counters, FENCE_TURNS, LaneCounter};
-use fastlane::table::Readers;
+use fastlane_testing::sleeping_lane;
 
 use super::*;
 use crate::config::Settings;
@@ -167,7 +167,7 @@ fn next(world: &mut SessionTestbed, sequence: u32, seid: u64) -> Answered {
 fn whoever_waits_for_each_answer_is_never_told_to_ask_less() {
     // 15,000 requests per second with few sessions.
     let settings = settings(serde_json::json!({ "sessions": 8 }));
-    let memory = Private::new(Capacities::of(&settings));
+    let memory = Private::new(Capacities::of(&settings), sleeping_lane());
     let mut world = SessionTestbed::on(memory, settings);
     let user = address(Ipv4Addr::new(11, 0, 0, 4));
     let seid = world.ask(&establishment(1, 77, &|w| usual(w, &user))).up.unwrap().seid;
@@ -207,8 +207,8 @@ fn who_asks_faster_than_answers_can_be_kept_is_told_so_and_nothing_is_forgotten(
 fn a_lane_that_does_not_turn_for_a_while_delays_answers_and_refuses_nobody() {
     let settings = settings(serde_json::json!({ "sessions": 8 }));
     let counters = Counters::create(1, 0).unwrap();
-    let readers = Readers::lanes(&counters).into();
-    let memory = Private::with_readers(Capacities::of(&settings).with_answers(4096), readers);
+    let readers = fastlane_testing::lanes_of(&counters).into();
+    let memory = Private::new(Capacities::of(&settings).with_answers(4096), readers);
     let mut world = SessionTestbed::on(memory, settings);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
