@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use fastlane_core::PortId;
 use fastlane_mirror::{Follower, Mirror, MirrorSettings, Prefix, RouteLookup, model};
 use fastlane_table::counters::{Counters, LaneCounter};
-use fastlane_table::{AnyState, EntryId, Guard, LaneState, Readers, Spec, State};
+use fastlane_table::{AnyState, EntryId, Guard, LaneState, Spec, State};
 use fastlane_testing::lanes_of;
 
 use crate::rig::{self, ROUTERS};
