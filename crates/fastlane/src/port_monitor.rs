@@ -80,7 +80,7 @@ enum Phase {
     /// The port is closed until it can be reopened.
     Closed,
     /// The lanes are receiving its new queues.
-    Installing(ReopenedDevice),
+    Installing(Box<ReopenedDevice>),
 }
 
 impl<'a> PortMonitor<'a> {
@@ -364,7 +364,7 @@ impl<'a> PortMonitor<'a> {
         let memory = LaneMemory { layouts: self.lanes.layouts(), other_queues };
         let reopened = reopen(self.around.plan, plan, &mut lock(self.around.devices), &memory)?;
         port.interface = reopened.interface;
-        port.phase = Phase::Installing(reopened.device);
+        port.phase = Phase::Installing(Box::new(reopened.device));
         let mut queues = reopened.queues;
         for &lane in &plan.lanes {
             let mine = queues.extract_if(.., |(number, _)| *number == lane);
@@ -396,7 +396,7 @@ impl<'a> PortMonitor<'a> {
         let Phase::Installing(device) = std::mem::replace(&mut port.phase, Phase::Open) else {
             return;
         };
-        if let Err(error) = lock(self.around.devices).start_port(port.number, device) {
+        if let Err(error) = lock(self.around.devices).start_port(port.number, *device) {
             tracing::warn!("port `{}`: a queue receives nothing: {error}", plan.name);
         }
         self.linux_interfaces[port.number] = Some(port.interface.index);
