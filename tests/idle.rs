@@ -55,6 +55,21 @@ fn adaptive_and_interrupt_sleep_and_busy_does_not() {
 }
 
 #[test]
+fn a_process_at_rest_uses_hardly_any_cpu_time() {
+    let Some(lab) = Lab::new("idle-process", 1) else { return };
+    lab.right.run(&["ip", "-6", "address", "flush", "dev", "wire0"]);
+    let macswap = start(&lab, Mechanism::Packet, "interrupt");
+    Echo::new(&lab.right, "wire0").once();
+    std::thread::sleep(Duration::from_millis(500));
+    let before = macswap.process.cpu_ticks();
+    std::thread::sleep(Duration::from_secs(2));
+    // 5 %. A thread that polls without waiting takes more even beside other load.
+    let used = macswap.process.cpu_ticks() - before;
+    assert!(used <= 10, "{used} ticks of 10 ms in 2 s");
+    macswap.stop();
+}
+
+#[test]
 fn no_frame_waits_for_the_next_one() {
     for mechanism in Mechanism::ALL {
         let Some(lab) = Lab::new("idle-one-by-one", 1) else { return };

@@ -235,7 +235,8 @@ fn awaited(now: Now, session: &Session, meters: &[Meter], own: &Meter) -> u64 {
 }
 
 /// Returns the buffered packet to report and the time of the report. The data come from a lane
-/// message. If that was lost, they are those of the first PDR that buffers.
+/// message. If that was lost, they are those of the first PDR that buffers, unless one was reported
+/// before: the event does not tell the PDR.
 fn held<G>(
     on: &ReportContext<'_, G>,
     session: &Session,
@@ -255,6 +256,8 @@ fn held<G>(
     let (pdr, data, at) = match told {
         Some(told) => told,
         None if hint.is_some() => return None,
+        // Raised again for a packet of a PDR that was reported: its rules have a new version.
+        None if !session.reporting.notified.is_empty() => return None,
         None => {
             let pdr = session.pdrs.iter().find(is_new)?;
             (pdr, DownlinkData { pdr: pdr.id, qfi: None, dscp: None }, on.now.monotonic)

@@ -11,7 +11,7 @@ use super::arithmetic::{total, urr};
 use super::testbed::Testbed;
 use crate::session::UrrUpdate;
 use crate::session::{
-    Buffering, Measure, ReportingTriggers, Session, SessionIndex, UsageReportTrigger,
+    Buffering, Measure, Pdr, ReportingTriggers, Session, SessionIndex, Source, UsageReportTrigger,
 };
 use crate::usage::{Meter, Outcome, update};
 
@@ -199,6 +199,23 @@ fn case_77_held_packets_are_told_of_once_and_again_when_they_are_held_again() {
     world.hold(1, 2, false);
     world.settle();
     assert_eq!(world.smf.notified, [2, 2]);
+}
+
+#[test]
+fn case_77_a_held_packet_is_told_of_once_if_pdrs_share_its_far() {
+    let mut world = Testbed::new();
+    world.establish(1, |session| {
+        held(session, 0);
+        // Open5GS: router advertisements of the control plane go by the FAR of downlink packets.
+        let control = Pdr { id: 3, source: Source::Control, ..session.pdrs[1].clone() };
+        session.pdrs.push(control);
+    });
+    world.hold(1, 2, true);
+    world.hold(1, 2, false); // the report gave the rules a version, under which lanes hold it again
+    world.settle();
+    world.wait(2_000);
+    world.settle();
+    assert_eq!(world.smf.notified, [2]);
 }
 
 #[test]
