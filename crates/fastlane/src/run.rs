@@ -337,7 +337,7 @@ fn wait(main: &Doorbell, monitor: &PortMonitor<'_>) {
     files.extend(events.iter().map(|events| PollFd::new(events, PollFlags::IN)));
     // A signal ends the wait early, and the caller looks at the stop flag.
     let _ = poll(&mut files, Some(&timeout));
-    // Lanes ring when they have been created and when they end. The caller looks at both afterwards.
+    // Lanes ring when they have been created and when they end; the caller looks at both now.
     main.drain();
 }
 
