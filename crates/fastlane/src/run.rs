@@ -306,8 +306,9 @@ fn run_lanes<A: App + Send>(
         let counters = supervision.monitor.surroundings().counters;
         while failure.is_ok() && !has_stopped() {
             wait(&end.main, &supervision.monitor);
-            failure = supervision.monitor.step();
+            // The length of transmitted packets first, which an event may be about.
             (supervision.publish)();
+            failure = supervision.monitor.step();
             end.faults.publish(counters);
         }
         // After a signal, lanes receive until steering claims nothing: rings do not overflow.
