@@ -42,8 +42,10 @@ run: install-packages ## Runs the UPF between a gNB and a data network and shows
 	$(CARGO) build --release --bins $(RUN_$(APP))
 	$(AS_ROOT) $(LAB_$(APP)) $(IO)
 
+# Programs are built together with the tests: alone they would be built with fewer features of some
+# packages, and then a second time.
 test: install-packages ## Everything: unit tests, properties, stories in network namespaces
-	$(CARGO) build --workspace
+	$(CARGO) build --workspace --lib --bins --tests --examples
 	crates/dpdk/plugin/build $(BUILT)/debug
 	crates/dpdk/plugin/build $(BUILT)/release
 	$(TESTS)

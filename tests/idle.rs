@@ -70,6 +70,33 @@ fn a_process_at_rest_uses_hardly_any_cpu_time() {
 }
 
 #[test]
+fn an_adaptive_lane_does_not_poll_between_frames_that_are_far_apart() {
+    const FRAMES: u64 = 640;
+    for mechanism in Mechanism::ALL {
+        let Some(lab) = Lab::new("idle-far-apart", 1) else { return };
+        lab.right.run(&["ip", "-6", "address", "flush", "dev", "wire0"]);
+        let macswap = start(&lab, mechanism, "adaptive");
+        let mut echo = Echo::new(&lab.right, "wire0");
+        // The lane has learned by then what the start brought.
+        for _ in 0..64 {
+            echo.once();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let before = macswap.totals();
+        for _ in 0..FRAMES {
+            echo.once();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let after = macswap.totals();
+        let turns = (after.lane(0, "turn") - before.lane(0, "turn")) / FRAMES;
+        // With work, without, and a poll in one idle period of 32. Other load makes them fewer:
+        // a lane that is not running does not poll.
+        assert!(turns < 8, "{mechanism:?}: {turns} turns for each frame");
+        macswap.stop();
+    }
+}
+
+#[test]
 fn no_frame_waits_for_the_next_one() {
     for mechanism in Mechanism::ALL {
         let Some(lab) = Lab::new("idle-one-by-one", 1) else { return };

@@ -1,14 +1,15 @@
 //! An interface that goes away while the application runs, comes back, or changes: the process
 //! reports it and carries traffic again, or ends with its exit status.
 
+use std::net::UdpSocket;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fastlane_testing::namespace::Wire;
 use fastlane_testing::{Addresses, Peer, Tag};
 use fastlane_tests::{
-    Application, Echo, LEFT, LEFT_MAC, Lab, Mechanism, PATIENCE, RIGHT_MAC, eventually, mac,
-    measure,
+    Application, Echo, Host, LEFT, LEFT_MAC, Lab, Mechanism, PATIENCE, RIGHT, RIGHT_MAC,
+    eventually, mac, measure,
 };
 use serde_json::{Value, json};
 
@@ -236,6 +237,33 @@ fn another_mtu_is_in_force_at_once() {
         cross.process.wait_for("port `b`: wire1 has an MTU of 1500 instead of 1400");
         eventually("they pass again", || crosses(Duration::from_millis(20)));
         let _ = cross.stop();
+    }
+}
+
+#[test]
+fn a_frame_longer_than_a_pool_frame_stays_in_linux_and_is_counted() {
+    for mechanism in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
+        let Some(lab) = Lab::new("links-long", 1) else { return };
+        let macswap = Application::macswap(&lab, Application::steered(&mechanism.on("wire0")));
+        // In native mode such a frame has several buffers.
+        for host in [&lab.right, &lab.left] {
+            host.run(&["ip", "link", "set", "wire0", "mtu", "6000"]);
+        }
+        macswap.process.wait_for("wire0 has an MTU of 6000 instead of 1500");
+        let socket = |host: &Host, address| host.enter(|| UdpSocket::bind(address));
+        let linux = socket(&lab.left, (LEFT, 2152)).expect("the address is Linux's");
+        linux.set_read_timeout(Some(PATIENCE)).expect("a sound timeout");
+        let sender = socket(&lab.right, (RIGHT, 0)).expect("the address is Linux's");
+        let content = vec![7; 5500];
+        sender.send_to(&content, (LEFT, 2152)).expect("the frame leaves");
+        let mut received = vec![0; 6000];
+        assert_eq!(linux.recv(&mut received).ok(), Some(content.len()));
+        eventually("it is counted", || macswap.totals().wire("steer_too_long") == 1);
+        sender.send_to(&content[..1000], (LEFT, 2152)).expect("the frame leaves");
+        eventually("a shorter one is received", || macswap.totals().wire("received_packets") == 1);
+        let ended = macswap.stop();
+        assert_eq!(ended.counter("steer_claimed"), 1, "{}", ended.stderr);
+        assert_eq!(ended.drops(), 0, "{}", ended.stderr);
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use fastlane_tests::{Application, Lab, Mechanism, Process, Totals, binary, measure};
+use fastlane_tests::{Application, LEFT_MAC, Lab, Mechanism, Process, Totals, binary, measure};
 use serde_json::{Value, json};
 
 /// Frames of the pool: 16 MiB.
@@ -47,6 +47,57 @@ fn a_lane_takes_no_page_fault_after_its_start() {
         assert_no_faults(&macswap.totals(), &name);
         macswap.stop();
     }
+}
+
+#[test]
+fn a_lane_takes_no_page_fault_after_its_port_was_reopened() {
+    for mechanism in Mechanism::ALL {
+        let name = format!("memory-again-{mechanism:?}").to_lowercase();
+        let Some(lab) = Lab::new(&name, 1) else { return };
+        let mut configuration = Application::steered(&mechanism.on("wire0"));
+        // A queue's account of 16,384 frames takes several pages.
+        configuration["lanes"] = json!({"frames": 2 * FRAMES, "lock-memory": true});
+        let macswap = Application::macswap(&lab, configuration);
+        let locked = status(&macswap, "VmLck");
+        assert!(locked > 0);
+        lab.left.run(&["ip", "link", "delete", "wire0"]);
+        macswap.process.wait_for("was removed");
+        lab.join(1, LEFT_MAC);
+        macswap.process.wait_for("port `wire`: reopened on wire0");
+        let settings = json!({
+            "count-packets": 50_000, "outstanding-packets": 1024, "flows": {"count": 64},
+        });
+        let (report, _) = measure(&lab, &lab.right, &mechanism.on("wire0"), settings);
+        assert!(report.received() > 40_000, "{}", report.0);
+        wait_for_faults();
+        assert_no_faults(&macswap.totals(), &name);
+        let unlocked = unlocked(&macswap);
+        assert!(unlocked.is_empty(), "not locked on {mechanism:?}: {unlocked:#?}");
+        macswap.stop();
+    }
+}
+
+/// Returns the heaps and private mappings of a process of which no page is locked.
+fn unlocked(application: &Application) -> Vec<String> {
+    let path = format!("/proc/{}/smaps", application.process.id());
+    let text = std::fs::read_to_string(path).expect("the process runs");
+    let mut unlocked = Vec::new();
+    let mut head = "";
+    for line in text.lines() {
+        match line.split_once(':') {
+            Some(("VmFlags", flags)) => {
+                let has = |flag: &str| flags.split_whitespace().any(|it| it == flag);
+                let is_private = head.split_whitespace().nth(1) == Some("rw-p");
+                if is_private && !has("lo") && !has("nr") {
+                    unlocked.push(head.to_owned());
+                }
+            }
+            Some((name, _)) if name.contains('-') => head = line,
+            _ if line.contains('-') && !line.contains("kB") => head = line,
+            _ => {}
+        }
+    }
+    unlocked
 }
 
 /// Returns a configuration whose only port needs no privilege.

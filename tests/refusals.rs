@@ -53,6 +53,22 @@ fn an_mtu_too_large_for_a_frame() {
 }
 
 #[test]
+fn an_interface_that_another_xdp_program_holds() {
+    let Some(lab) = Lab::new("refusals-xdp", 1) else { return };
+    let holder = Application::macswap(&lab, steered(Mechanism::XdpNative));
+    for mechanism in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
+        let words = [
+            "macswap: port `wire`: the XDP program `fastlane_xdp` (id ",
+            ", native mode) is attached to `wire0`: end the process that holds its link, or run \
+             `bpftool link detach id ",
+        ];
+        refused(&lab, &[], steered(mechanism), &words);
+    }
+    Echo::new(&lab.right, "wire0").once();
+    holder.stop();
+}
+
+#[test]
 fn a_cpu_that_is_not_there() {
     let Some(lab) = Lab::new("refusals-cpu", 1) else { return };
     let mut configuration = steered(Mechanism::Packet);
@@ -72,9 +88,8 @@ fn an_interface_that_another_holds() {
         let macswap = Application::macswap(&lab, steered(first));
         for second in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
             let words = [
-                "port `wire`: another XDP program is attached to `wire0`",
-                "bpftool net list dev wire0",
-                "ip link set dev wire0 xdp off",
+                "port `wire`: the XDP program `fastlane_xdp` (id ",
+                "is attached to `wire0`: end the process that holds its link, or run `bpftool link",
             ];
             refused(&lab, &[], steered(second), &words);
         }

@@ -127,7 +127,7 @@ fn a_second_writer_is_refused_by_the_name_of_the_first_until_that_is_dead() {
     for _ in 0..20 {
         let first = start_slow_path(fast.session());
         let error = ask(&slow).unwrap_err().to_string();
-        let expected = format!("is held by process {} (ledger_slow)", first.id());
+        let expected = format!("process {} (ledger_slow) writes it", first.id());
         assert!(error.contains(&expected), "{error}");
         let listed = Command::new(binary("fastlane")).arg("tables").arg(fast.session()).output();
         let listed = String::from_utf8(listed.expect("the program starts").stdout).expect("text");

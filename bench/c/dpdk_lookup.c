@@ -34,8 +34,11 @@ struct entry { uint8_t key[16]; uint64_t value[8]; };
 struct route { uint32_t address, length, hop; };
 struct route6 { uint8_t address[16]; uint32_t length, hop; };
 
-/* Looks up BULK queries and writes a number for each of them, 0 if there is no entry. */
-typedef void (*find)(const uint8_t *queries, uint64_t *results);
+/* Results of a bulk as the table has them: words, or next hops of rte_lpm with a flag. */
+union results { uint64_t words[BULK]; uint32_t hops[BULK]; };
+
+/* Looks up BULK queries and writes a result for each of them. */
+typedef void (*find)(const uint8_t *queries, union results *results);
 
 static struct rte_hash *hash;
 static struct rte_fib *fib;
@@ -57,8 +60,9 @@ static uint64_t now(clockid_t clock)
     return time.tv_sec * 1000000000ull + time.tv_nsec;
 }
 
-static void find_hash(const uint8_t *queries, uint64_t *results)
+static void find_hash(const uint8_t *queries, union results *results)
 {
+    uint64_t *words = results->words;
     const void *keys[BULK];
     void *data[BULK];
     uint64_t hits;
@@ -68,7 +72,7 @@ static void find_hash(const uint8_t *queries, uint64_t *results)
     rte_hash_lookup_bulk_data(hash, keys, BULK, &hits, data);
     for (uint64_t left = hits; left; left &= left - 1)
         rte_prefetch0(data[__builtin_ctzll(left)]);
-    memset(results, 0, BULK * sizeof *results);
+    memset(words, 0, sizeof results->words);
     for (; hits; hits &= hits - 1) {
         int i = __builtin_ctzll(hits);
         const uint64_t *value = data[i];
@@ -76,27 +80,33 @@ static void find_hash(const uint8_t *queries, uint64_t *results)
 
         for (int word = 0; word < 8; word++)
             sum += value[word];
-        results[i] = sum;
+        words[i] = sum;
     }
 }
 
-static void find_fib(const uint8_t *queries, uint64_t *results)
+static void find_fib(const uint8_t *queries, union results *results)
 {
-    rte_fib_lookup_bulk(fib, (uint32_t *)(uintptr_t)queries, results, BULK);
+    rte_fib_lookup_bulk(fib, (uint32_t *)(uintptr_t)queries, results->words, BULK);
 }
 
-static void find_fib6(const uint8_t *queries, uint64_t *results)
+static void find_fib6(const uint8_t *queries, union results *results)
 {
-    rte_fib6_lookup_bulk(fib6, (uint8_t(*)[16])(uintptr_t)queries, results, BULK);
+    rte_fib6_lookup_bulk(fib6, (uint8_t(*)[16])(uintptr_t)queries, results->words, BULK);
 }
 
-static void find_lpm(const uint8_t *queries, uint64_t *results)
+static void find_lpm(const uint8_t *queries, union results *results)
 {
-    uint32_t hops[BULK];
+    rte_lpm_lookup_bulk(lpm, (const uint32_t *)queries, results->hops, BULK);
+}
 
-    rte_lpm_lookup_bulk(lpm, (const uint32_t *)queries, hops, BULK);
-    for (int i = 0; i < BULK; i++)
-        results[i] = hops[i] & RTE_LPM_LOOKUP_SUCCESS ? hops[i] & 0xffffff : 0;
+/* Returns a result as a number, 0 if there is no entry. */
+static inline uint64_t number(const union results *results, int i)
+{
+    uint32_t hop = results->hops[i];
+
+    if (!lpm)
+        return results->words[i];
+    return hop & RTE_LPM_LOOKUP_SUCCESS ? hop & 0xffffff : 0;
 }
 
 static find build_hash(const struct entry *entries, uint64_t count)
@@ -247,7 +257,8 @@ int main(int argc, char **argv)
     uint64_t length, counts[SETS], places[SETS] = {0}, set, limit, start, before, huge, sum = 0;
     const uint64_t *header;
     const uint8_t *sets[SETS], *place;
-    uint64_t results[BULK], sets_count;
+    uint64_t sets_count;
+    union results results;
     size_t size;
     find find;
 
@@ -286,9 +297,9 @@ int main(int argc, char **argv)
         uint64_t folded = 0;
 
         for (uint64_t i = 0; i < counts[set]; i += BULK) {
-            find(sets[set] + i * size, results);
+            find(sets[set] + i * size, &results);
             for (int j = 0; j < BULK; j++)
-                folded = (folded ^ results[j]) * 0x100000001b3ull;
+                folded = (folded ^ number(&results, j)) * 0x100000001b3ull;
         }
         printf(" %lu", folded);
     }
@@ -303,9 +314,9 @@ int main(int argc, char **argv)
             const uint8_t *queries = sets[set] + places[set] * size;
 
             for (int i = 0; i < CHUNK; i += BULK) {
-                find(queries + i * size, results);
+                find(queries + i * size, &results);
                 for (int j = 0; j < BULK; j++)
-                    sum += results[j];
+                    sum += number(&results, j);
             }
             done += CHUNK;
             places[set] = (places[set] + CHUNK) % counts[set];

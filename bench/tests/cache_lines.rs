@@ -80,6 +80,15 @@ fn shared_lines(owners: [usize; 2]) -> BTreeMap<usize, [u8; LINE]> {
     shared.map(|&line| (line * LINE, content(line))).collect()
 }
 
+/// Returns the allocations in a cache line: owner, address and size.
+fn allocations_in(line: usize) -> Vec<[usize; 3]> {
+    let of = |note: &[AtomicUsize; 3]| {
+        let [start, size, owner] = [0, 1, 2].map(|field| note[field].load(Ordering::Acquire));
+        (start < line + LINE && start + size > line && start > 0).then_some([owner, start, size])
+    };
+    NOTED.iter().filter_map(of).collect()
+}
+
 /// Lane in its own thread that runs turns on request.
 struct Turning {
     orders: Sender<u64>,
@@ -136,9 +145,10 @@ fn written(
         let heap_now = shared_lines(owners);
         let changed: Vec<_> =
             heap.iter().filter(|(at, was)| heap_now.get(at) != Some(was)).collect();
+        let there: Vec<_> = changed.iter().map(|(at, _)| allocations_in(**at)).collect();
         assert!(
             changed.is_empty(),
-            "lane {number} writes where the other has memory: {changed:x?}"
+            "lane {number} writes where the other has memory: {changed:x?}, with {there:x?}"
         );
         let changed = |((name, memory), before): ((&&'static str, &Arc<SharedMemory>), Vec<u8>)| {
             let now = content(memory);

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 #[allow(dead_code)]
 #[path = "../../apps/upf/tests/packets/frames.rs"]
 mod frames;
+#[allow(dead_code)]
 #[path = "../../apps/upf/tests/packets/fuzz_input.rs"]
 mod fuzz_input;
 #[allow(dead_code)]

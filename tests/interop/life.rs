@@ -5,13 +5,13 @@
 //! for the SEID that the UPF gave, `{TEID:n}` for the TEID that the UPF chose for PDR n.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// Recorded life of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
-    /// Address of the user.
-    pub(crate) ue: Ipv4Addr,
+    /// Addresses of the user, one of each family that its session has.
+    pub(crate) ue: Vec<IpAddr>,
     /// Steps in their order.
     pub(crate) steps: Vec<Step>,
 }
@@ -108,16 +108,19 @@ impl Life {
     /// # Errors
     /// Returns the number of the first wrong line and the reason.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let (mut ue, mut steps) = (None, Vec::new());
+        let (mut ue, mut steps) = (Vec::new(), Vec::new());
         for (number, line) in text.lines().enumerate() {
             let step = parse_line(line, &mut ue);
             steps.extend(step.map_err(|reason| format!("line {}: {reason}", number + 1))?);
         }
-        Ok(Self { ue: ue.ok_or("no line `! ueip ADDRESS`")?, steps })
+        if ue.is_empty() {
+            return Err("no line `! ueip ADDRESS`".to_owned());
+        }
+        Ok(Self { ue, steps })
     }
 }
 
-fn parse_line(line: &str, ue: &mut Option<Ipv4Addr>) -> Result<Option<Step>, String> {
+fn parse_line(line: &str, ue: &mut Vec<IpAddr>) -> Result<Option<Step>, String> {
     let line = line.trim();
     let Some(kind) = line.chars().next() else { return Ok(None) };
     let rest = line[kind.len_utf8()..].trim();
@@ -126,7 +129,9 @@ fn parse_line(line: &str, ue: &mut Option<Ipv4Addr>) -> Result<Option<Step>, Str
         '#' => Ok(None),
         '!' => match word {
             "ueip" => {
-                *ue = Some(rest.parse().map_err(|_| format!("`{rest}` is no IPv4 address"))?);
+                let address = |text: &str| text.parse();
+                let all: Result<Vec<IpAddr>, _> = rest.split_whitespace().map(address).collect();
+                ue.extend(all.map_err(|_| format!("`{rest}` has a word that is no address"))?);
                 Ok(None)
             }
             "ulpdr" => Ok(Some(Step::Uplink(Uplink::Pdr(number(rest)?)))),
@@ -253,7 +258,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_line_is_read() {
-        let text = "# comment\n! ueip 10.45.0.2\n! ulpdr 2\n! note any words\n\
+        let text = "# comment\n! ueip 10.45.0.2 2001:db8:cafe::2\n! ulpdr 2\n! note any words\n\
                     > establish 2132{UPSEID}00a1{TEID:6}ff\n\
                     @ data teid=0x41 qfi=2 dport=5000 ulpdr=6\n\
                     @ expect-report\n@ buffered teid=0x12\n! ulteid 0x2\n\
@@ -283,7 +288,8 @@ mod tests {
             Step::Uplink(Uplink::Teid(2)),
             Step::Action(relay),
         ];
-        assert_eq!(life, Life { ue: Ipv4Addr::new(10, 45, 0, 2), steps });
+        let ue = ["10.45.0.2", "2001:db8:cafe::2"].map(|text| text.parse().unwrap()).to_vec();
+        assert_eq!(life, Life { ue, steps });
     }
 
     #[test]
@@ -302,6 +308,7 @@ mod tests {
         for (line, reason) in [
             ("? x", "a line starts with"),
             ("! speed 3", "unknown key `speed`"),
+            ("! ueip internet", "`internet` has a word that is no address"),
             ("> idle 213", "two hexadecimal digits"),
             ("> idle {TEID:x}", "`x` is no number"),
             ("> idle {SEID}", "unknown placeholder"),

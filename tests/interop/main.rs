@@ -4,15 +4,20 @@
 
 use std::path::Path;
 
+mod corpus;
 mod endpoints;
 mod life;
 mod namespaces;
 mod player;
 mod recorded_smf;
+mod side_by_side;
+mod user_packet;
+mod volumes;
 
 use life::Life;
 use namespaces::Site;
 use player::Player;
+use side_by_side::Placement;
 
 /// Network instances that N6 has besides those of the shipped configuration.
 const DATA_NETWORKS: [&str; 1] = ["core.oai"];
@@ -30,8 +35,26 @@ fn play(shipped: &str, names: &[&str]) {
     let upf = site.start(shipped, &DATA_NETWORKS);
     for name in names {
         eprintln!("{name}:");
-        Player::new(&site).play(&read(name));
+        let placement = Placement::new(read(name), 0);
+        Player::new(&site, &placement).play(&placement.life);
     }
+    upf.stop();
+}
+
+/// Plays lives at the same time against one UPF. Each has an SMF, a gNB and a user of its own.
+fn play_at_once(shipped: &str, names: &[&str]) {
+    let Some(site) = Site::new() else { return };
+    let place = |(index, name): (usize, &&str)| Placement::new(read(name), index as u8 + 1);
+    let lives: Vec<Placement> = names.iter().enumerate().map(place).collect();
+    lives.iter().for_each(|placement| site.add_addresses(placement));
+    let upf = site.start(shipped, &DATA_NETWORKS);
+    std::thread::scope(|scope| {
+        for (placement, name) in lives.iter().zip(names) {
+            let play = || Player::new(&site, placement).play(&placement.life);
+            let thread = std::thread::Builder::new().name((*name).to_owned());
+            thread.spawn_scoped(scope, play).expect("a thread");
+        }
+    });
     upf.stop();
 }
 
@@ -70,12 +93,33 @@ lives! {
     sdcore_session_lives = "sdcore-default",
     pfcpsim_session_lives = "pfcpsim-default",
     oai_session_lives = "oai-default",
+    derived_ipv6_session_lives = "derived-ipv6",
+    derived_session_of_both_families_lives = "derived-ipv4v6",
 }
 
 /// One setting serves all SMFs, and nothing of a life stays behind.
 #[test]
 fn all_lives_pass_one_after_another_on_one_upf() {
     play("af-packet", LIVES);
+}
+
+/// One setting serves all SMFs at the same time.
+#[test]
+fn all_lives_pass_at_once_on_one_upf_on_af_packet() {
+    play_at_once("af-packet", LIVES);
+}
+
+#[test]
+fn all_lives_pass_at_once_on_one_upf_on_af_xdp() {
+    play_at_once("af-xdp", LIVES);
+}
+
+/// The fuzzer of the codec starts from what SMFs send.
+#[test]
+fn recorded_messages_and_mutants_of_them_are_in_the_fuzz_corpus() {
+    for name in LIVES {
+        fastlane_testing::corpus::seeds("pfcp", corpus::inputs(name, &read(name)));
+    }
 }
 
 /// Each recorded life has a test.

@@ -1,11 +1,13 @@
 //! The namespaces of SMF, gNB, data network and UPF, with the addresses of the recorded messages,
 //! and the UPF with its shipped configuration.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use fastlane_tests::{Application, Host, Lab, binary, eventually};
 use serde_json::{Value, json};
+
+use crate::side_by_side::Placement;
 
 /// The SMF on N4.
 pub(crate) const SMF: Ipv4Addr = Ipv4Addr::new(10, 4, 0, 2);
@@ -17,6 +19,10 @@ pub(crate) const N3: Ipv4Addr = Ipv4Addr::new(10, 3, 0, 1);
 pub(crate) const GNB: Ipv4Addr = Ipv4Addr::new(10, 3, 0, 2);
 /// A host in the data network.
 pub(crate) const DATA_NETWORK: Ipv4Addr = Ipv4Addr::new(10, 6, 0, 2);
+/// The same host.
+pub(crate) const DATA_NETWORK_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 6, 0, 0, 0, 0, 2);
+/// The UPF in the data network.
+const N6_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 6, 0, 0, 0, 0, 1);
 
 /// Links of the UPF: name, the UPF's address and the other end's. Those of N3 and N6 are named in
 /// the shipped configurations.
@@ -41,14 +47,33 @@ impl Site {
             site.lab.left.add_address(name, &format!("{own}/24"));
             site.far(name).add_address(name, &format!("{other}/24"));
         }
-        for (name, _, other) in LINKS {
-            let far = site.far(name).mac(name);
-            let words = ["ip", "neigh", "replace", &other.to_string(), "lladdr", &far];
-            let end = ["dev", name, "nud", "permanent"];
-            site.lab.left.run(&[&words[..], &end].concat());
+        LINKS.iter().for_each(|(name, _, other)| site.add_neighbor(name, &other.to_string()));
+        for (host, address) in [(&site.lab.left, N6_V6), (&site.data, DATA_NETWORK_V6)] {
+            let address = format!("{address}/64");
+            host.run(&["ip", "address", "add", &address, "dev", "eth2", "nodad"]);
         }
-        site.data.run(&["ip", "route", "add", "10.45.0.0/16", "via", "10.6.0.1"]);
+        site.add_neighbor("eth2", &DATA_NETWORK_V6.to_string());
+        let routes = [("10.45.0.0/16", "10.6.0.1"), ("2001:db8:cafe::/48", &N6_V6.to_string())];
+        for (users, hop) in routes {
+            site.data.run(&["ip", "route", "add", users, "via", hop]);
+        }
         Some(site)
+    }
+
+    /// Gives the hosts the addresses of the SMF and gNB of a life, besides the recorded ones.
+    pub(crate) fn add_addresses(&self, placement: &Placement) {
+        for (name, address) in [("n4", placement.smf), ("eth1", placement.gnb)] {
+            let address = format!("{address}/24");
+            self.far(name).run(&["ip", "address", "add", &address, "dev", name]);
+        }
+        self.add_neighbor("eth1", &placement.gnb.to_string());
+    }
+
+    /// Makes a neighbor of the UPF known to it.
+    fn add_neighbor(&self, link: &str, address: &str) {
+        let far = self.far(link).mac(link);
+        let words = ["ip", "neigh", "replace", address, "lladdr", &far, "dev", link];
+        self.lab.left.run(&[&words[..], &["nud", "permanent"]].concat());
     }
 
     fn far(&self, link: &str) -> &Host {

@@ -1,23 +1,28 @@
 //! The player of a life: sends its messages and carries out its actions.
 
+use std::net::IpAddr;
+
 use fastlane_tests::Host;
 
-use crate::endpoints::{Arrival, DOWNLINK, DataNetwork, Gnb, Inner, UPLINK};
+use crate::endpoints::{Arrival, DOWNLINK, DataNetwork, Gnb, UPLINK};
 use crate::life::{Action, Direction, DownlinkFlow, Life, Step, Uplink};
 use crate::namespaces::Site;
-use crate::recorded_smf::Smf;
+use crate::recorded_smf::RecordedSmf;
+use crate::side_by_side::Placement;
+use crate::user_packet::UserPacket;
+use crate::volumes::Flow;
 
 /// UDP port in the data network where the flow does not matter.
 const PORT: u16 = 9;
 
 /// SMF, gNB and data network around a UPF, in the course of a life.
 pub(crate) struct Player<'a> {
-    smf: Smf,
+    smf: RecordedSmf,
     gnb: Gnb,
     data: DataNetwork<'a>,
     uplink: Uplink,
     /// Packet that the UPF holds.
-    held: Option<Inner>,
+    held: Option<UserPacket>,
     /// Fewest and most downlink data reports so far.
     reports: [usize; 2],
     /// Number of packets sent, which makes each of them different.
@@ -25,9 +30,10 @@ pub(crate) struct Player<'a> {
 }
 
 impl<'a> Player<'a> {
-    pub(crate) fn new(site: &'a Site) -> Self {
+    pub(crate) fn new(site: &'a Site, placement: &Placement) -> Self {
         let access: &Host = site.access();
-        let (smf, gnb) = (Smf::new(access), Gnb::new(access));
+        let smf = RecordedSmf::new(access, placement.smf);
+        let gnb = Gnb::new(access, placement.gnb);
         let data = DataNetwork::new(site.data());
         Self { smf, gnb, data, uplink: Uplink::Pdr(1), held: None, reports: [0; 2], sent: 0 }
     }
@@ -61,20 +67,13 @@ impl<'a> Player<'a> {
     fn act(&mut self, life: &Life, action: Action) {
         match action {
             Action::Data { down, uplink_qfi, port, uplink } => {
-                let port = port.unwrap_or(PORT);
-                let request = Inner::uplink(life.ue, port, &self.text("request"));
-                let answer = Inner::downlink(life.ue, port, &self.text("answer"));
                 let teid = self.smf.teid(uplink.unwrap_or(self.uplink));
-                let send = || self.gnb.send(teid, UPLINK, uplink_qfi, &request);
-                self.data.exchange(&request, &answer, send);
-                // What was held leaves before anything else.
-                if let Some(held) = self.held.take() {
-                    self.gnb.expect(DownlinkFlow { qfi: None, ..down }, &held);
+                for ue in &life.ue {
+                    self.exchange(*ue, teid, uplink_qfi, port, down);
                 }
-                self.gnb.expect(down, &answer);
             }
             Action::Held { is_optional } => {
-                let held = Inner::downlink(life.ue, PORT, &self.text("held"));
+                let held = self.downlink_packet(life.ue[0], "held");
                 self.data.send(&held);
                 self.held = Some(held);
                 self.reports[0] += usize::from(!is_optional);
@@ -83,30 +82,74 @@ impl<'a> Player<'a> {
                 self.gnb.assert_quiet();
             }
             Action::Buffered(teid) => {
-                let held = self.held.take().expect("a packet is held");
-                self.gnb.expect(DownlinkFlow { teid, qfi: None }, &held);
+                assert!(self.held.is_some(), "a packet is held");
+                self.expect_held(teid);
             }
             Action::EndMarker(teid) => {
                 assert_eq!(self.gnb.receive(), Arrival::EndMarker(teid));
             }
             Action::Relay { into, out, direction } => {
-                let text = self.text("relayed");
-                let (pdu_type, inner) = match direction {
-                    Direction::Uplink => (UPLINK, Inner::uplink(life.ue, PORT, &text)),
-                    Direction::Downlink => (DOWNLINK, Inner::downlink(life.ue, PORT, &text)),
-                };
-                self.gnb.send(into, pdu_type, out.qfi.unwrap_or(1), &inner);
-                self.gnb.expect(out, &inner);
+                for ue in &life.ue {
+                    let (pdu_type, inner, octets) = match direction {
+                        Direction::Uplink => {
+                            let inner = self.uplink_packet(*ue, PORT, "relayed");
+                            let octets = [inner.length() as u64, 0];
+                            (UPLINK, inner, octets)
+                        }
+                        Direction::Downlink => {
+                            let inner = self.downlink_packet(*ue, "relayed");
+                            let octets = [0, inner.length() as u64];
+                            (DOWNLINK, inner, octets)
+                        }
+                    };
+                    self.gnb.send(into, pdu_type, out.qfi.unwrap_or(1), &inner);
+                    self.gnb.expect(out, &inner);
+                    self.smf.volumes.count(Flow::Default, octets);
+                }
             }
             Action::Indirect(teid) => {
                 // A source gNB forwards what it has of the user as downlink packets (TS 38.300,
                 // 9.2.3.2). Some gNBs mark them as uplink, as all others that they send to a UPF.
                 for pdu_type in [DOWNLINK, UPLINK] {
-                    let inner = Inner::downlink(life.ue, PORT, &self.text("forwarded"));
+                    let inner = self.downlink_packet(life.ue[0], "forwarded");
                     self.gnb.send(self.smf.last_teid(), pdu_type, 1, &inner);
                     self.gnb.expect(DownlinkFlow { teid, qfi: None }, &inner);
                 }
             }
         }
+    }
+
+    fn uplink_packet(&mut self, ue: IpAddr, port: u16, what: &str) -> UserPacket {
+        UserPacket::uplink(ue, DataNetwork::endpoint(ue, port), &self.text(what))
+    }
+
+    fn downlink_packet(&mut self, ue: IpAddr, what: &str) -> UserPacket {
+        UserPacket::downlink(ue, DataNetwork::endpoint(ue, PORT), &self.text(what))
+    }
+
+    /// Sends an uplink packet and expects it, what was held, and the answer.
+    fn exchange(
+        &mut self,
+        ue: IpAddr,
+        teid: u32,
+        uplink_qfi: u8,
+        port: Option<u16>,
+        down: DownlinkFlow,
+    ) {
+        let flow = if port.is_some() { Flow::Added } else { Flow::Default };
+        let request = self.uplink_packet(ue, port.unwrap_or(PORT), "request");
+        let answer = UserPacket::downlink(ue, request.to, &self.text("answer"));
+        let send = || self.gnb.send(teid, UPLINK, uplink_qfi, &request);
+        self.data.exchange(&request, &answer, send);
+        self.expect_held(down.teid);
+        self.gnb.expect(down, &answer);
+        self.smf.volumes.count(flow, [request.length() as u64, answer.length() as u64]);
+    }
+
+    /// Expects the packet that the UPF holds, if there is one: it leaves before anything else.
+    fn expect_held(&mut self, teid: u32) {
+        let Some(held) = self.held.take() else { return };
+        self.gnb.expect(DownlinkFlow { teid, qfi: None }, &held);
+        self.smf.volumes.count(Flow::Default, [0, held.length() as u64]);
     }
 }

@@ -1,7 +1,7 @@
 //! The SMF's side of N4: sends the recorded messages, checks the responses, and answers the UPF.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,8 @@ use fastlane_pfcp::{Cause, Group, Header, IeType, Message, MessageType, Writer};
 use fastlane_tests::{Host, PATIENCE};
 
 use crate::life::{Part, Uplink};
-use crate::namespaces::{N3, SMF, UPF};
+use crate::namespaces::{N3, UPF};
+use crate::volumes::{Octets, Volumes};
 
 /// Interval of retransmissions, while the UPF starts.
 const RETRANSMIT: Duration = Duration::from_secs(1);
@@ -22,8 +23,9 @@ const RETRANSMIT: Duration = Duration::from_secs(1);
 static SEQUENCE: AtomicU32 = AtomicU32::new(1);
 
 /// An SMF that plays recorded messages.
-pub(crate) struct Smf {
+pub(crate) struct RecordedSmf {
     socket: UdpSocket,
+    address: Ipv4Addr,
     sequence: u32,
     recovery: RecoveryTimeStamp,
     up_seid: u64,
@@ -33,32 +35,34 @@ pub(crate) struct Smf {
     chosen: BTreeMap<u8, u32>,
     /// PDR created last, with the TEID that the SMF chose for it.
     last_created: Option<(u16, Option<u32>)>,
-    /// Number of URRs of the session.
-    urrs: usize,
+    /// Octets that the URRs of the session have to report.
+    pub(crate) volumes: Volumes,
     /// Sequence numbers of session reports.
     report_numbers: BTreeSet<u32>,
     /// Number of downlink data reports.
     pub(crate) reports: usize,
     /// Octets of all usage reports by URR, uplink and downlink.
-    pub(crate) usage: BTreeMap<u32, [u64; 2]>,
+    usage: BTreeMap<u32, Octets>,
 }
 
-impl Smf {
-    pub(crate) fn new(host: &Host) -> Self {
+impl RecordedSmf {
+    pub(crate) fn new(host: &Host, address: Ipv4Addr) -> Self {
         let socket = host.enter(|| {
-            let socket = UdpSocket::bind((SMF, fastlane_pfcp::PORT)).expect("the SMF's address");
+            let socket =
+                UdpSocket::bind((address, fastlane_pfcp::PORT)).expect("the SMF's address");
             socket.set_read_timeout(Some(Duration::from_millis(10))).expect("a read timeout");
             socket
         });
         Self {
             socket,
+            address,
             sequence: 0,
             recovery: RecoveryTimeStamp(0),
             up_seid: 0,
             teids: BTreeMap::new(),
             chosen: BTreeMap::new(),
             last_created: None,
-            urrs: 0,
+            volumes: Volumes::default(),
             report_numbers: BTreeSet::new(),
             reports: 0,
             usage: BTreeMap::new(),
@@ -139,7 +143,7 @@ impl Smf {
             let own = tunnel.filter(|tunnel| !tunnel.is_choose()).map(|tunnel| tunnel.teid);
             self.last_created = Some((id, own));
         }
-        self.urrs += group.groups(IeType::CREATE_URR).count();
+        self.volumes.learn(request);
     }
 
     /// Checks the contents of a response that accepts its request.
@@ -168,7 +172,7 @@ impl Smf {
         let kinds = [IeType::USAGE_REPORT_IN_MODIFICATION, IeType::USAGE_REPORT_IN_DELETION];
         kinds.into_iter().for_each(|kind| self.count_usage(response, kind));
         if request.header.message_type == MessageType::SESSION_DELETION_REQUEST {
-            assert_eq!(self.usage.len(), self.urrs, "{name}: each URR is reported");
+            assert_eq!(self.usage, self.volumes.expected(), "{name}: octets of each URR");
         }
     }
 
@@ -233,7 +237,7 @@ impl Smf {
             MessageType::HEARTBEAT_RESPONSE => to.put(&self.recovery),
             _ => {
                 let is_node = response == MessageType::NODE_REPORT_RESPONSE;
-                to.maybe(is_node.then_some(&NodeId::V4(SMF)));
+                to.maybe(is_node.then_some(&NodeId::V4(self.address)));
                 to.put(&Cause::REQUEST_ACCEPTED);
             }
         });

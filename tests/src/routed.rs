@@ -54,22 +54,8 @@ impl Routed {
     pub fn with_queues(story: &str, queues: usize) -> Option<Self> {
         let lab = Lab::new(story, queues)?;
         let far = Host::new(story)?;
-        let (path, count) = (far.path(), queues.to_string());
-        let end = ["numrxqueues", &count, "numtxqueues", &count];
-        for (number, name) in [(78, "wire1"), (79, "wire2")] {
-            let words = [&["ip", "link", "add", name][..], &end, &["type", "veth"]].concat();
-            let peer = [&["peer", "name", name][..], &end, &["netns", &path]].concat();
-            lab.left.run(&[words, peer].concat());
-            for (host, last) in [(&lab.left, 1), (&far, 2)] {
-                host.run(&["ip", "link", "set", name, "address", &own_mac(number, last)]);
-                let four = format!("10.{number}.0.{last}/24");
-                host.run(&["ip", "address", "add", &four, "dev", name]);
-                let six = format!("fd{number}::{last}/64");
-                host.run(&["ip", "address", "add", &six, "dev", name, "nodad"]);
-                host.run(&["ip", "link", "set", name, "up"]);
-            }
-        }
         let this = Self { lab, far };
+        ["wire1", "wire2"].iter().for_each(|name| this.join(name, queues));
         this.set("ipv4/ip_forward", "1");
         this.set("ipv6/conf/all/forwarding", "1");
         for name in ["all", "wire0", "wire1", "wire2"] {
@@ -77,9 +63,33 @@ impl Routed {
         }
         this.lab.right.run(&["ip", "route", "add", "default", "via", "10.77.0.1"]);
         this.lab.right.run(&["ip", "-6", "route", "add", "default", "via", "fd77::1"]);
-        this.far.run(&["ip", "route", "add", "default", "via", "10.78.0.1"]);
-        this.far.run(&["ip", "-6", "route", "add", "default", "via", "fd78::1"]);
         Some(this)
+    }
+
+    /// Creates `wire1` or `wire2`, with its addresses and the routes of the far host.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    #[track_caller]
+    pub fn join(&self, name: &str, queues: usize) {
+        let number = if name == "wire1" { 78 } else { 79 };
+        let (path, count) = (self.far.path(), queues.to_string());
+        let end = ["numrxqueues", &count, "numtxqueues", &count];
+        let words = [&["ip", "link", "add", name][..], &end, &["type", "veth"]].concat();
+        let peer = [&["peer", "name", name][..], &end, &["netns", &path]].concat();
+        self.lab.left.run(&[words, peer].concat());
+        for (host, last) in [(&self.far, 2), (&self.lab.left, 1)] {
+            host.run(&["ip", "link", "set", name, "address", &own_mac(number, last)]);
+            let four = format!("10.{number}.0.{last}/24");
+            host.run(&["ip", "address", "add", &four, "dev", name]);
+            let six = format!("fd{number}::{last}/64");
+            host.run(&["ip", "address", "add", &six, "dev", name, "nodad"]);
+            host.run(&["ip", "link", "set", name, "up"]);
+        }
+        if name == "wire1" {
+            self.far.run(&["ip", "route", "add", "default", "via", "10.78.0.1"]);
+            self.far.run(&["ip", "-6", "route", "add", "default", "via", "fd78::1"]);
+        }
     }
 
     /// Returns the host of the router.

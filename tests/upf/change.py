@@ -124,7 +124,7 @@ def query(lab):
     session = lab.session(urrs=[1, 2], more=[urr(1), urr(2)])
     up = lab.goes_up(session)
     down = lab.goes_down(session)
-    length, back = len(up), len(down.payload)
+    length, back = lab.octets(up), lab.octets(down.payload)
     answer = session.modify(ie.ie(ie.QUERY_URR, ie.u32(ie.URR_ID, 1)))
     equal(usage(answer, ie.USAGE_SMR), {1: (0, 0x80, [length + back, length, back])}, "URR 1")
     lab.goes_up(session)
@@ -138,9 +138,9 @@ def final(lab):
     """5.2.2, 7.5.7, 8.2.71: usage reports with trigger TERMR, UR-SEQN one more each; so does the
     removal of a URR."""
     session = lab.session(urrs=[1, 2], more=[urr(1), urr(2)])
-    up = len(lab.goes_up(session))
+    up = lab.octets(lab.goes_up(session))
     session.modify(ie.ie(ie.QUERY_URR, ie.u32(ie.URR_ID, 1)))
-    down = len(lab.goes_down(session).payload)
+    down = lab.octets(lab.goes_down(session).payload)
     tail = session.delete()
     wanted = {1: (1, 0x800, [down, 0, down]), 2: (0, 0x800, [up + down, up, down])}
     equal(usage(tail, ie.USAGE_SDR), wanted, "final reports")
@@ -155,7 +155,7 @@ def new_f_seid(lab):
     session.modify(lab.smf.f_seid(session.seid))
     other = lab.add_smf("10.40.0.7")
     lab.know(other, session.seid, session.up_seid)
-    session.modify(ie.f_seid(session.seid, v4=other.address), far(2, ie.BUFF | ie.NOCP, kind=ie.UPDATE_FAR))
+    session.modify(other.f_seid(session.seid), far(2, ie.BUFF | ie.NOCP, kind=ie.UPDATE_FAR))
     lab.n6.send(packets.udp(DN, session.v4, mark()))
     found = other.reports(10, until=bool)
     assert found and found[0].seid == session.seid, f"the report at the new address: {found}"

@@ -11,7 +11,7 @@ use std::time::Duration;
 use fastlane_tests::PATIENCE;
 use serde_json::Value;
 
-use crate::topology::{PortMechanism, Setup, is_soak};
+use crate::topology::{PortMechanism, Setup, Variant, is_soak};
 
 /// A group of cases with a common configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,6 +42,7 @@ impl Group {
 
     pub(crate) fn sessions(self) -> u32 {
         match self {
+            Self::Limits if is_soak() => 4096,
             Self::Limits => 64,
             Self::Soak => 256,
             _ => 4096,
@@ -49,7 +50,11 @@ impl Group {
     }
 
     pub(crate) fn establishments_per_s(self) -> u32 {
-        if self == Self::Limits { 40 } else { 0 }
+        match self {
+            Self::Limits if is_soak() => 200,
+            Self::Limits => 40,
+            _ => 0,
+        }
     }
 
     /// Returns T1 in ms. An association ends after three unanswered heartbeats, which a loaded
@@ -88,9 +93,10 @@ pub(crate) fn outcome(
         let mut all = OUTCOMES.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry((group, mechanism)).or_default())
     };
+    let usual = Variant::default();
     // Who panics in it must not make the next one try again.
     slot.get_or_init(|| {
-        let run = std::panic::catch_unwind(AssertUnwindSafe(|| run(group, mechanism, &[])));
+        let run = std::panic::catch_unwind(AssertUnwindSafe(|| run(group, mechanism, usual, &[])));
         run.map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             text.or_else(|| panic.downcast_ref::<&str>().map(|&it| it.to_owned()))
@@ -118,8 +124,13 @@ impl std::ops::Deref for OutcomeRef {
 ///
 /// # Panics
 /// When that cannot be done.
-pub(crate) fn run(group: Group, mechanism: PortMechanism, only: &[u32]) -> Outcome {
-    let setup = Setup::new(mechanism).expect("namespaces can be made");
+pub(crate) fn run(
+    group: Group,
+    mechanism: PortMechanism,
+    variant: Variant,
+    only: &[u32],
+) -> Outcome {
+    let setup = Setup::new(mechanism, variant).expect("namespaces can be made");
     let upf = setup.start(group);
     let pid = upf.process.id();
     let judge = setup.judge(python(), group, only, pid);

@@ -7,17 +7,22 @@ import packets
 from lab import DN, GNB, mark
 from packets import IP, gtpu
 from rules import far, fresh_tunnel, qer, to_tunnel
-from suite import case, equal
+from suite import case, equal, eventually
 
 GROUP = "data"
 UNKNOWN = 0x00DE_AD01
+
+
+def families(lab):
+    """Returns the addresses of a gNB and of the UPF, of each family that N3 has."""
+    return [(GNB, lab.upf)] + ([("fd30:1::2", lab.upf6)] if lab.upf6 else [])
 
 
 @case(57, "echo request with and without sequence number", GROUP)
 def echo(lab):
     """4.4, 7.2.1: the response goes to the port that the request came from; the same sequence number,
     Recovery 0. Over IPv4 and IPv6."""
-    for source, destination in ((GNB, lab.upf), ("fd30:1::2", lab.upf6)):
+    for source, destination in families(lab):
         for sequence, port in ((0x1234, 2152), (None, 2152), (7, 33_333)):
             lab.drain()
             lab.gnb(gtpu(0, b"", 1, sequence=sequence), source, destination, sport=port)
@@ -41,7 +46,7 @@ def error_indications(seen):
 def unknown_teid(lab):
     """7.3.1: Error Indication to port 2152 with TEID Data I and our address of the tunnel; it may have
     a UDP port extension header. At most so many a second. (Quiet after a restart: case 82's group.)"""
-    for source, destination in ((GNB, lab.upf), ("fd30:1::2", lab.upf6)):
+    for source, destination in families(lab):
         lab.drain()
         lab.gnb(gtpu(UNKNOWN, packets.udp("10.47.9.9", DN)), source, destination, sport=3333)
         found = error_indications([lab.n3.find(lambda it: bool(error_indications([it])))])[0]
@@ -83,7 +88,7 @@ def versions(lab):
 
 @case(61, "truncated header, wrong lengths, extension headers that do not end", GROUP)
 def broken(lab):
-    """5.2, 11: discarded and counted; nothing is answered and the tunnel goes on."""
+    """5.2, 11: discarded and counted, each as malformed; nothing is answered and the tunnel goes on."""
     session = lab.session()
     inner = packets.udp(session.v4, DN, mark())
     good = gtpu(session.teid, inner, pdu=(0x10, 1))
@@ -96,7 +101,7 @@ def broken(lab):
            plain[:2] + b"\0\0" + plain[4:], gtpu(session.teid, b""), gtpu(session.teid, inner[:10])]
     chain = gtpu(session.teid, inner, extensions=[(0x3E, b"\0\0")] * 200)
     for message in [*bad, chain[:-len(inner)]]:
-        lab.is_dropped(lambda: lab.gnb(message))
+        lab.is_counted(lambda: lab.gnb(message), malformed=1)
     lab.goes(session)
 
 
@@ -155,7 +160,8 @@ def container(lab):
 @case(65, "error indication received, and a spoofed one", GROUP)
 def error_indication(lab):
     """TS 29.244 5.10: Session Report ERIR with the remote F-TEID. One whose peer address is not the
-    far end of the tunnel, or that names no tunnel, is ignored."""
+    far end of the tunnel, or that names no tunnel, is ignored and counted: in the lane if the sender
+    is not the peer that it names, else by the control plane, which knows the tunnels."""
     session = lab.session()
     lab.goes(session)
 
@@ -163,10 +169,14 @@ def error_indication(lab):
         body = b"\x10" + teid.to_bytes(4, "big") + b"\x85\0\4" + ie.octets(peer)
         lab.gnb(gtpu(0, body, 26, sequence=0), source or peer)
     lab.smf.forget()
+    unknown = 'upf_error_indications_ignored_total'
+    before, ignored = lab.outcomes(), lab.metrics()[unknown]
     indicate(session.gnb_teid, "10.30.1.66")
     indicate(0x00AB_CDEF, session.gnb)
     indicate(session.gnb_teid, "10.30.1.66", session.gnb)
     lab.fence()
+    lab.have_grown(before, error_indication_received=2, error_indication_ignored=1)
+    eventually(lambda: lab.metrics()[unknown] == ignored + 2, "both unknown tunnels are counted")
     assert not lab.smf.reports(0.5), "a report of a spoofed error indication"
     indicate(session.gnb_teid, session.gnb)
     found = lab.smf.reports(10, until=bool)
@@ -174,14 +184,43 @@ def error_indication(lab):
     remote = found[0].get(ie.ERROR_INDICATION_REPORT).get(ie.F_TEID)
     equal(ie.read_f_teid(remote)[:2], (session.gnb_teid, session.gnb), "remote F-TEID")
     equal(found[0].seid, session.seid, "header SEID")
+    lab.have_grown(before, error_indication_received=3, error_indication_ignored=1)
+    equal(lab.metrics()[unknown], ignored + 2, "unknown tunnels")
 
 
 @case(66, "type 31 and echo response received", GROUP)
 def informative(lab):
-    """7.2.3: ignored."""
+    """7.2.3: ignored. Where the UPF probes its paths (a run of `make test` has that) the peer that falls
+    silent is told to the SMF by its address (TS 29.244 7.4.5.1, 7.4.5.1.2), and again when it is back."""
     lab.is_dropped(lambda: (lab.gnb(gtpu(0, b"\x8d\x01\x85", 31, sequence=0)),
                             lab.gnb(gtpu(0, b"\x0e\0", 2, sequence=77)), lab.gnb(gtpu(0, b"", 31)),
                             lab.gnb(gtpu(0, b"\x0e", 2, sequence=77))))
+    if lab["probe-s"]:
+        probed(lab)
+
+
+def probed(lab):
+    peer = "10.30.1.77"
+    session = lab.session(gnb=peer)
+    eventually(lambda: lab.fence() is not None and lab.probes[peer], "an Echo Request to the gNB")
+    lab.goes(session)
+    lab.mute.add(peer)
+    for kind, report in ((1, ie.PATH_FAILURE), (2, ie.PATH_RECOVERY)):
+        eventually(lambda: lab.fence() is not None and path_report(lab, peer, kind, report), "the node report", 60)
+        lab.goes(session)
+        lab.mute.discard(peer)
+
+
+def path_report(lab, peer, kind, report):
+    """Returns true if a node report of this type about the peer has come."""
+    while not lab.smf.requests.empty():
+        request = lab.smf.requests.get_nowait()
+        if request.kind != ie.NODE_REPORT or not request.get(ie.NODE_REPORT_TYPE)[0] & kind:
+            continue
+        found = [ie.Group(it).get(ie.REMOTE_GTP_U_PEER) for it in request.all(report)]
+        if any(ie.octets(peer) in it for it in found):
+            return True
+    return False
 
 
 @case(67, "end marker when a FAR changes tunnels", GROUP)
@@ -204,5 +243,18 @@ def end_marker(lab):
     session.modify(far(2, ie.FORW, to_tunnel(old, session.gnb, group=ie.UPDATE_FORWARDING), kind=ie.UPDATE_FAR))
     found = lab.goes_down_until(session, old)
     assert not [it for it in found if it.kind == 254], "an end marker that nobody asked for"
+    # Each tunnel that moves gets its own, also the one to another UPF.
+    n9 = {"destination": ie.CORE, "instance": "n9"}
+    old = {"n3": fresh_tunnel(), "n9": fresh_tunnel()}
+    session = lab.session(fars=[far(1, ie.FORW, to_tunnel(old["n9"], "10.90.1.2", **n9)),
+                                far(2, ie.FORW, to_tunnel(old["n3"], GNB))])
+    lab.drain()
+    session.modify(far(1, ie.FORW, to_tunnel(fresh_tunnel(), "10.90.1.3", group=ie.UPDATE_FORWARDING, flags=2, **n9),
+                       kind=ie.UPDATE_FAR),
+                   far(2, ie.FORW, to_tunnel(fresh_tunnel(), "10.30.1.3", group=ie.UPDATE_FORWARDING, flags=2),
+                       kind=ie.UPDATE_FAR))
+    for name, wire, peer in (("n3", lab.n3, GNB), ("n9", lab.n9, "10.90.1.2")):
+        marker = packets.read(wire.find(lambda it: getattr(packets.read(it), "kind", None) == 254))
+        equal((marker.teid, marker.outer.dst), (old[name], peer), f"the end marker on {name}")
 
 

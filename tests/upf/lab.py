@@ -3,6 +3,7 @@
 The lab's file (JSON, written by the harness) names the network namespaces, addresses, and the
 process under test, so that another UPF can be put there."""
 
+import collections
 import itertools
 import json
 import os
@@ -20,6 +21,8 @@ DN6 = "fd60:1::2"
 GNB = "10.30.1.2"
 # Who asks for echoes behind what was sent, and nothing else.
 FENCE = "10.30.1.250"
+# Outcomes that packets of fences and of Linux have.
+OF_FENCES = ("echo_answered", "echo_suppressed", "echo_response", "not_ours")
 _marks = itertools.count(1)
 
 
@@ -48,14 +51,25 @@ class Lab:
         self.n4, self.faults, self._seids = Capture(capture, 101), [], {}
         self.n3, self.n6, self.ims, self.n9 = (Wire(self.facts, it) for it in ("n3", "n6", "ims", "n9"))
         self.upf, self.upf6 = self.facts["n3"], self.facts["n3-v6"]
-        self.smfs = []
+        self.burst, self.lanes = self.facts["burst"], self.facts["lanes"]
+        self.smfs, self.fences = [], 0
+        # A session on the second lane: its packets go round behind those of others there.
+        self.beyond, self.crossed = None, 0
+        # Echo Requests of the UPF by gNB, and gNBs that do not respond to them.
+        self.probes, self.mute = collections.Counter(), set()
+        if self["probe-s"]:
+            self.n3.intercept = self.n9.intercept = self.respond_to_probe
         self.smf = self.add_smf("10.40.0.2")
 
     def __getitem__(self, key):
         return self.facts[key]
 
+    def control(self, address):
+        """Returns the address on N4 for one that is written as IPv4."""
+        return "fd40::" + address.rpartition(".")[2] if ":" in self["n4"] else address
+
     def add_smf(self, address, **how):
-        smf = Smf(self, address, **how)
+        smf = Smf(self, self.control(address), **how)
         self.smfs.append(smf)
         return smf
 
@@ -77,6 +91,23 @@ class Lab:
             self.until_forwarding(20)
         except AssertionError as error:
             self.faults.append(f"when the cases began: {error}")
+        # Where the number of sessions is judged there is no room for another one.
+        if self.lanes > 1 and self.group not in ("limits", "soak"):
+            smf = self.add_smf("10.40.0.8")
+            smf.associate()
+            both = [self.session(smf=smf, gnb=FENCE) for _ in range(self.lanes)]
+            self.beyond = next(it for it in both if it.up_seid % self.lanes == 1)
+
+    def respond_to_probe(self, wire, packet):
+        """Responds to an Echo Request of the UPF as a gNB does; returns true if it was one."""
+        found = packets.read(packet)
+        if found is None or found.kind != 1:
+            return False
+        self.probes[found.outer.dst] += 1
+        if found.outer.dst not in self.mute:
+            message = packets.gtpu(0, b"\x0e\0", 2, sequence=found.sequence)
+            wire.send(packets.tunnelled(found.outer.dst, found.outer.src, message, dport=found.sport))
+        return True
 
     def begin(self):
         """Sets up a new association and discards packets of earlier cases."""
@@ -115,8 +146,13 @@ class Lab:
 
     def uplink(self, session, inner, pdu=(0x10, 1), **how):
         """Sends a UE's packet through the session's tunnel."""
+        self.n3.send(self.tunnelled(session, inner, pdu, **how))
+
+    @staticmethod
+    def tunnelled(session, inner, pdu=(0x10, 1), **how):
+        """Returns a UE's packet in the session's tunnel."""
         message = packets.gtpu(session.teid, inner, pdu=pdu, **how)
-        self.gnb(message, session.gnb, session.upf or session.upf_v6)
+        return packets.tunnelled(session.gnb, session.upf or session.upf_v6, message)
 
     def gnb(self, message, source=GNB, destination=None, **outer):
         """Sends a GTP-U message on N3."""
@@ -131,21 +167,27 @@ class Lab:
         return packets.read((wire or self.n3).find(lambda it: marker in it, within))
 
     def goes_up(self, session, destination=None, source=None, wire=None, **how):
-        """Asserts that an uplink packet reaches the data network; returns it."""
+        """Asserts that an uplink packet reaches the data network; returns it. It is the last one of a
+        burst where the lab sends bursts; their order is kept."""
         source = source or session.v4 or session.v6
         destination = destination or (DN6 if ":" in source else DN)
         ports = {key: how.pop(key) for key in ("sport", "dport") if key in how}
-        marker = mark()
-        self.uplink(session, packets.udp(source, destination, marker, **ports), **how)
-        return self.at_dn(marker, wire)
+        marks = [mark() for _ in range(self.burst)]
+        inner = [packets.udp(source, destination, it, **ports) for it in marks]
+        self.n3.at_once([self.tunnelled(session, it, **how) for it in inner])
+        return [self.at_dn(it, wire) for it in marks][-1]
 
     def goes_down(self, session, source=None, user=None, wire=None, **ports):
-        """Asserts that a downlink packet reaches the gNB; returns it as GTP-U."""
+        """Asserts that a downlink packet, or a burst in order, reaches the gNB; returns it as GTP-U."""
         user = user or session.v4 or session.v6
         source = source or (DN6 if ":" in user else DN)
-        marker = mark()
-        (wire or self.n6).send(packets.udp(source, user, marker, **ports))
-        return self.at_gnb(marker)
+        marks = [mark() for _ in range(self.burst)]
+        (wire or self.n6).at_once([packets.udp(source, user, it, **ports) for it in marks])
+        return [self.at_gnb(it) for it in marks][-1]
+
+    def octets(self, packet):
+        """Returns the octets of the burst of which this is a packet."""
+        return len(packet) * self.burst
 
     def goes(self, session):
         """Asserts that uplink and downlink packets arrive."""
@@ -192,15 +234,33 @@ class Lab:
             number = next(_marks) & 0xFFFF
             numbers.add(number)
             self.gnb(packets.gtpu(0, b"", 1, sequence=number), FENCE)
+            self.fences += 1
             until = time.monotonic() + 0.5
             while (packet := self.n3.receive(until)) is not None:
                 answered = fence_response(packet)
                 if answered in numbers:
+                    seen += self.cross() if self.beyond else []
                     time.sleep(self.grace)
                     return seen + [it for it in self.n3.take() if fence_response(it) is None]
                 if answered is None:
                     seen.append(packet)
         raise AssertionError("no echo response in 10 s: the UPF does not answer")
+
+    def cross(self):
+        """Until the second lane has handled all that was sent before: packets go round behind it. Returns
+        what came on N3 before."""
+        end, behind = time.monotonic() + 10, None
+        while time.monotonic() < end:
+            self.crossed += 1
+            marker = f"{{{self.crossed:08d}}}".encode()
+            self.uplink(self.beyond, packets.udp(self.beyond.v4, DN, marker))
+            self.n6.send(packets.udp(DN, self.beyond.v4, marker))
+            ahead = self.n6.take_behind(marker, time.monotonic() + 2)
+            behind = self.n3.take_behind(marker, time.monotonic() + 2)
+            self.n6.kept.extend(ahead or [])
+            if ahead is not None and behind is not None:
+                return [it for it in behind if fence_response(it) is None]
+        raise AssertionError("the second lane does not forward")
 
     def comes_of(self, send):
         """Returns the packets that leave on any link while a function sends, by name of the link."""
@@ -224,6 +284,74 @@ class Lab:
     def is_dropped_down(self, session, source=DN, user=None, **ports):
         inner = packets.udp(source, user or session.v4 or session.v6, mark(), **ports)
         self.is_dropped(lambda: self.n6.send(inner))
+
+    # Counters.
+
+    def metrics(self):
+        """Returns the metrics of the program: numbers by name and labels, as they are written."""
+        with Inside(self["upf-namespace"]):
+            plain = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        with plain:
+            plain.settimeout(10)
+            plain.connect(("127.0.0.1", 8805))
+            plain.sendall(b"GET /metrics HTTP/1.0\r\nHost: upf\r\n\r\n")
+            page = b"".join(iter(lambda: plain.recv(65_536), b"")).decode()
+        lines = page.partition("\r\n\r\n")[2].splitlines()
+        pairs = (it.rsplit(" ", 1) for it in lines if it and it[0] != "#")
+        return {name: float(value) for name, value in pairs}
+
+    def outcomes(self):
+        """Returns the packets by outcome or drop reason."""
+        head = 'upf_packets_total{cause="'
+        found = {name[len(head):-2]: int(count) for name, count in self.metrics().items() if name.startswith(head)}
+        for name in ("forwarded_uplink", "forwarded_downlink"):
+            found[name] -= self.crossed
+        return found
+
+    def is_counted(self, send, **wanted):
+        """Asserts that nothing leaves while a function sends, and that the outcomes of its packets are
+        these and no others."""
+        before = self.outcomes()
+        self.is_dropped(send)
+        self.have_grown(before, **wanted)
+
+    def have_grown(self, before, **wanted):
+        """Asserts that the outcomes have grown by these numbers and no others, those of fences aside;
+        None is any number."""
+        end = time.monotonic() + 5
+        while True:
+            found = {name: count - before[name] for name, count in self.outcomes().items()
+                     if count != before[name] and (name in wanted or name not in OF_FENCES)}
+            if {**wanted, **found, **{name: None for name in wanted if wanted[name] is None}} == wanted:
+                return
+            assert time.monotonic() < end, f"outcomes {found}, not {wanted}"
+            time.sleep(0.02)
+
+    def stalled(self):
+        """Returns the time in s that the machine has taken from its processors, and that it has let
+        the threads of the program and this one wait for one."""
+        with open("/proc/stat") as file:
+            taken = int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
+        waited = 0
+        for pid in [*self.processes().values(), os.getpid()]:
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{task}/schedstat") as file:
+                    waited += int(file.read().split()[1])
+        return taken + waited / 1e9
+
+    def until_right(self, measure, fault, tries=12):
+        """Measures until there is no fault; who is wrong while the machine was not held up has no
+        other try. `fault` says what is wrong with a measurement, or None."""
+        wrong = []
+        for _ in range(tries):
+            before, start = self.stalled(), time.monotonic()
+            measured = measure()
+            stalled, seconds = self.stalled() - before, time.monotonic() - start
+            if (why := fault(measured)) is None:
+                return measured
+            wrong.append(f"{why} ({stalled / seconds:.1%} held up)")
+            assert stalled > 0.02 * seconds, wrong
+        raise AssertionError(wrong)
 
     # The program under test as a set of processes.
 

@@ -36,7 +36,8 @@ class Smf:
         # How session reports are answered: a function of the request that makes the answer.
         self.on_report = accept_report
         with Inside(lab["smf-namespace"]):
-            self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            family = socket.AF_INET6 if ie.is_v6(address) else socket.AF_INET
+            self.socket = socket.socket(family, socket.SOCK_DGRAM)
             self.socket.setsockopt(socket.SOL_SOCKET, 33, 32 << 20)
             self.socket.bind((address, PORT))
         self.is_open = True
@@ -188,7 +189,7 @@ class Smf:
         return self.request(ie.RELEASE, ie.node_id(self.name))
 
     def f_seid(self, seid):
-        return ie.f_seid(seid, v4=self.address)
+        return ie.f_seid(seid, **{"v6" if ie.is_v6(self.address) else "v4": self.address})
 
     def establish(self, *parts, seid=None, **how):
         """Sends a Session Establishment Request with Node ID and F-SEID; returns its response."""

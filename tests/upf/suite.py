@@ -8,19 +8,19 @@ CASES = {}
 
 
 class Case:
-    def __init__(self, number, name, group, function, changed, missing):
-        self.number, self.name, self.group = number, name, group
-        self.function, self.changed, self.missing = function, changed, missing
+    def __init__(self, number, name, group, function, remarks):
+        self.number, self.name, self.group, self.function = number, name, group, function
+        self.changed, self.short, self.missing = remarks
 
 
-def case(number, name, group, changed=None, missing=None):
+def case(number, name, group, changed=None, short=None, missing=None):
     """Adds a case, or a part of one that needs another configuration (the same number in another
-    group). `changed` says what was changed after reading the specification; `missing` why it is not
-    passed."""
+    group). `changed` says what differs from the text of the case; `short` how the short form differs
+    from the long one; `missing` why it is not passed."""
     def add(function):
         key = number, group
         assert key not in CASES, f"case {key} twice"
-        CASES[key] = Case(number, name, group, function, changed, missing)
+        CASES[key] = Case(number, name, group, function, (changed, short, missing))
         return function
     return add
 
@@ -46,3 +46,11 @@ def run(group, lab, only=()):
 
 def equal(found, wanted, what=""):
     assert found == wanted, f"{what}: {found!r}, not {wanted!r}"
+
+
+def eventually(done, what, within=20):
+    """Waits until a condition holds."""
+    end = time.monotonic() + within
+    while not done():
+        assert time.monotonic() < end, f"it did not come about: {what}"
+        time.sleep(0.1)

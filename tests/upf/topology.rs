@@ -12,6 +12,60 @@ use crate::group::Group;
 const N1: u32 = 3;
 const HEARTBEAT_S: u64 = 2;
 
+/// Interval of echo requests to GTP-U peers in seconds, where paths are probed.
+const PROBE_S: u64 = 1;
+/// Packets of a burst, where users' packets come in bursts.
+const BURST: usize = 8;
+
+/// Differences of a network from the usual one, which has both families on N3, IPv4 on N4, one
+/// lane, no probing of paths, and packets of users one at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Variant {
+    pub(crate) n3_is_ipv4: bool,
+    pub(crate) n4_is_ipv6: bool,
+    pub(crate) has_two_lanes: bool,
+    pub(crate) probes_paths: bool,
+    pub(crate) has_bursts: bool,
+}
+
+impl Variant {
+    /// All differences at once.
+    pub(crate) const ALL: Self = Self {
+        n3_is_ipv4: true,
+        n4_is_ipv6: true,
+        has_two_lanes: true,
+        probes_paths: true,
+        has_bursts: true,
+    };
+
+    /// Returns the variants with one difference each.
+    pub(crate) fn each() -> [Self; 5] {
+        let usual = Self::default();
+        [
+            Self { n3_is_ipv4: true, ..usual },
+            Self { n4_is_ipv6: true, ..usual },
+            Self { has_two_lanes: true, ..usual },
+            Self { probes_paths: true, ..usual },
+            Self { has_bursts: true, ..usual },
+        ]
+    }
+
+    /// Returns an address on N4: its last part in the network of the family.
+    fn n4(self, host: u32) -> String {
+        if self.n4_is_ipv6 { format!("fd40::{host}") } else { format!("10.40.0.{host}") }
+    }
+
+    /// Returns the UPF's addresses of an interface.
+    fn own(self, interface: &Interface) -> &'static [&'static str] {
+        let count = if self.n3_is_ipv4 && interface.name == "n3" { 1 } else { 2 };
+        interface.own.get(..count).unwrap_or_default()
+    }
+
+    fn lanes(self) -> u32 {
+        if self.has_two_lanes { 2 } else { 1 }
+    }
+}
+
 /// Mechanism of the UPF's ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum PortMechanism {
@@ -25,7 +79,7 @@ pub(crate) enum PortMechanism {
 /// it.
 struct Interface {
     name: &'static str,
-    own: [&'static str; 2],
+    own: &'static [&'static str; 2],
     hop: [&'static str; 2],
     beyond: &'static [&'static str],
     table: &'static str,
@@ -35,7 +89,7 @@ struct Interface {
 const INTERFACES: [Interface; 4] = [
     Interface {
         name: "ims",
-        own: ["10.61.0.1/24", "fd61::1/64"],
+        own: &["10.61.0.1/24", "fd61::1/64"],
         hop: ["10.61.0.2", "fd61::2"],
         beyond: &["10.60.1.0/24", "fd60:1::/64"],
         table: "100",
@@ -43,7 +97,7 @@ const INTERFACES: [Interface; 4] = [
     },
     Interface {
         name: "n3",
-        own: ["10.30.0.1/24", "fd30::1/64"],
+        own: &["10.30.0.1/24", "fd30::1/64"],
         hop: ["10.30.0.2", "fd30::2"],
         beyond: &["10.30.1.0/24", "fd30:1::/64"],
         table: "main",
@@ -51,7 +105,7 @@ const INTERFACES: [Interface; 4] = [
     },
     Interface {
         name: "n6",
-        own: ["10.60.0.1/24", "fd60::1/64"],
+        own: &["10.60.0.1/24", "fd60::1/64"],
         hop: ["10.60.0.2", "fd60::2"],
         beyond: &["10.60.1.0/24", "10.60.2.0/24", "fd60:1::/64", "fd60:2::/64"],
         table: "main",
@@ -66,7 +120,7 @@ const INTERFACES: [Interface; 4] = [
     },
     Interface {
         name: "n9",
-        own: ["10.90.0.1/24", "fd90::1/64"],
+        own: &["10.90.0.1/24", "fd90::1/64"],
         hop: ["10.90.0.2", "fd90::2"],
         beyond: &["10.90.1.0/24", "fd90:1::/64"],
         table: "main",
@@ -81,7 +135,7 @@ impl PortMechanism {
     }
 
     /// Returns the configuration of a port.
-    fn port(self, lab: &Lab, interface: &Interface) -> Value {
+    fn port(self, lab: &Lab, interface: &Interface, variant: Variant) -> Value {
         let socket = lab.file(&format!("{}.memif", interface.name));
         let driver = match self {
             Self::AfXdp => Mechanism::XdpNative.on(interface.name),
@@ -95,12 +149,18 @@ impl PortMechanism {
             }
         };
         let steer = match interface.steer {
-            [] => json!([{"udp-port": 2152}]),
-            prefixes => prefixes.iter().map(|it| json!({"destination": it})).collect(),
+            [] => json!([{"udp-port": 2152, "fragments": true}]),
+            prefixes => {
+                prefixes.iter().map(|it| json!({"destination": it, "fragments": true})).collect()
+            }
         };
         let mut port = json!({"driver": driver, "steer": steer});
         if !self.is_shared_with_linux() {
-            port["kernel"] = json!({"tap": {"name": interface.name, "addresses": interface.own}});
+            let own = variant.own(interface);
+            port["kernel"] = json!({"tap": {"name": interface.name, "addresses": own}});
+        }
+        if variant.has_two_lanes {
+            port["lanes"] = json!([0]); // it receives and transmits for the other one
         }
         port
     }
@@ -114,26 +174,28 @@ pub(crate) struct Setup {
     data: Host,
     relay: Option<(Host, Application)>,
     mechanism: PortMechanism,
+    variant: Variant,
 }
 
 impl Setup {
     /// Makes the namespaces and wires; `None`, after a skip, where that is not allowed.
-    pub(crate) fn new(mechanism: PortMechanism) -> Option<Self> {
+    pub(crate) fn new(mechanism: PortMechanism, variant: Variant) -> Option<Self> {
         let lab = Lab::new("upf", 1)?;
         let [control, data] = [lab.another()?, lab.another()?];
         join(&lab.left, &control, "n4");
-        addresses(&lab.left, "n4", &["10.40.0.1/24"]);
-        let peers: Vec<String> = (2..10).map(|it| format!("10.40.0.{it}/24")).collect();
-        let peers: Vec<&str> = peers.iter().map(String::as_str).collect();
-        addresses(&control, "n4", &peers);
+        let length = if variant.n4_is_ipv6 { 64 } else { 24 };
+        for host in 1..10 {
+            let side = if host == 1 { &lab.left } else { &control };
+            addresses(side, "n4", &[&format!("{}/{length}", variant.n4(host))]);
+        }
         for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
             lab.left.run(&["sysctl", "-qw", &format!("{key}=1")]);
         }
-        let mut this = Self { lab, control, data, relay: None, mechanism };
+        let mut this = Self { lab, control, data, relay: None, mechanism, variant };
         if mechanism.is_shared_with_linux() {
             for interface in &INTERFACES {
                 join(&this.lab.left, this.far(interface), interface.name);
-                addresses(&this.lab.left, interface.name, &interface.own);
+                addresses(&this.lab.left, interface.name, variant.own(interface));
             }
         } else {
             let host = this.lab.another()?;
@@ -196,7 +258,8 @@ impl Setup {
             let words = ["ip", "neigh", "replace", hop, "lladdr", &far, "dev", interface.name];
             upf.run(&[&words[..], &["nud", "permanent"]].concat());
         }
-        for network in interface.beyond {
+        let has_v6 = self.variant.own(interface).len() == 2;
+        for network in interface.beyond.iter().filter(|it| has_v6 || !it.contains(':')) {
             let hop = interface.hop[usize::from(network.contains(':'))];
             let words = ["ip", "route", "replace", network, "via", hop, "dev", interface.name];
             upf.run(&[&words[..], &["table", interface.table]].concat());
@@ -204,17 +267,20 @@ impl Setup {
     }
 
     fn configuration(&self, group: Group) -> Value {
-        let ports =
-            INTERFACES.iter().map(|it| (it.name.to_owned(), self.mechanism.port(&self.lab, it)));
+        let variant = self.variant;
+        let ports = INTERFACES
+            .iter()
+            .map(|it| (it.name.to_owned(), self.mechanism.port(&self.lab, it, variant)));
         let ports: serde_json::Map<String, Value> = ports.collect();
         let tunnel = |name: &str, instance: &str, interface: &Interface| {
-            let own = interface.own.map(|it| it.split('/').next().unwrap_or(it));
+            let own = variant.own(interface).iter().map(|it| it.split('/').next().unwrap_or(it));
+            let own: Vec<&str> = own.collect();
             json!({"port": name, "role": name, "network-instances": [instance], "addresses": own})
         };
         let mut app = json!({
-            "node-id": "10.40.0.1",
+            "node-id": variant.n4(1),
             "n4": {
-                "addresses": ["10.40.0.1"], "t1-ms": group.t1_ms(), "n1": N1,
+                "addresses": [variant.n4(1)], "t1-ms": group.t1_ms(), "n1": N1,
                 "heartbeat-s": HEARTBEAT_S,
             },
             "interfaces": {
@@ -237,14 +303,22 @@ impl Setup {
                 "errors-per-s": 100, "echoes-per-s": 1000, "quiet-s": group.quiet_s(), "probe-s": 0,
             },
         });
+        if variant.probes_paths {
+            app["gtp"]["probe-s"] = json!(PROBE_S);
+            (app["gtp"]["t3-ms"], app["gtp"]["n3"]) = (json!(500), json!(2));
+        }
         if group == Group::Node {
-            app["n4"]["peers"] = json!(["10.40.0.9"]);
+            app["n4"]["peers"] = json!([variant.n4(9)]);
+            app["n4"]["allow"] = json!(["10.40.0.0/24", "fd40::/64"]);
         }
         if group == Group::Limits {
             app["teid"] = json!("smf");
             app["n4"]["establishments-per-s"] = json!(group.establishments_per_s());
         }
-        let lanes = json!({"frames": 16_384}); // DPDK's four devices want so many
+        let mut lanes = json!({"frames": 16_384}); // DPDK's four devices want so many
+        if variant.has_two_lanes {
+            lanes["cpus"] = json!([0, 1]);
+        }
         json!({"ports": ports, "app": app, "lanes": lanes, "dpdk": {"huge-pages": "none"}})
     }
 
@@ -257,14 +331,17 @@ impl Setup {
                 "upf-mac": self.lab.left.mac(interface.name)})
         };
         let wires = INTERFACES.iter().map(|it| (it.name.to_owned(), wire(it)));
-        let soak = is_soak();
+        let (soak, variant) = (is_soak(), self.variant);
         let facts = json!({
             "wires": wires.collect::<serde_json::Map<_, _>>(), "smf-namespace": self.control.path(),
-            "upf-namespace": self.lab.left.path(), "n4": "10.40.0.1", "n3": "10.30.0.1",
-            "n3-v6": "fd30::1", "pid": pid, "t1-ms": group.t1_ms(), "n1": N1,
-            "heartbeat-s": HEARTBEAT_S,
+            "upf-namespace": self.lab.left.path(), "n4": variant.n4(1), "n3": "10.30.0.1",
+            "n3-v6": (!variant.n3_is_ipv4).then_some("fd30::1"), "pid": pid,
+            "t1-ms": group.t1_ms(), "n1": N1, "heartbeat-s": HEARTBEAT_S,
             "sessions": group.sessions(), "establishments-per-s": group.establishments_per_s(),
             "errors-per-s": 100, "echoes-per-s": 1000, "filters": 16, "quiet-s": group.quiet_s(),
+            "held-packets": 64, "held-packets-per-lane": 1024, "lanes": variant.lanes(),
+            "probe-s": if variant.probes_paths { PROBE_S } else { 0 },
+            "burst": if variant.has_bursts { BURST } else { 1 },
             "grace": if self.mechanism.is_shared_with_linux() { 0.05 } else { 0.15 }, "soak": soak,
             "mutants": if soak { 200_000 } else { 20_000 },
         });

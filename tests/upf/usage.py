@@ -45,7 +45,7 @@ def quota(lab):
     equal(len(come), 5, "packets that pass a quota of five")
     equal(next_usage(lab), {1: (0, 0x100, [5 * size, 5 * size, 0])}, "the report")
     # Zero stops all; a new quota lets pass again.
-    session.modify(urr(1, ie.volume(ie.VOLUME_QUOTA, total=10 * size), triggers=VOLQU, kind=ie.UPDATE_URR))
+    session.modify(urr(1, ie.volume(ie.VOLUME_QUOTA, total=10 * size * lab.burst), triggers=VOLQU, kind=ie.UPDATE_URR))
     lab.goes(session)
     session.delete()
 
@@ -89,7 +89,7 @@ def monitoring(lab):
     """The usage before and after the moment comes in reports of their own."""
     ntp = int(time.time()) + 2_208_988_800
     session = lab.session(urrs=[1], more=[urr(1, ie.u32(ie.MONITORING_TIME, ntp + 4))])
-    size = len(lab.goes_up(session))
+    size = lab.octets(lab.goes_up(session))
     time.sleep(max(ntp + 5.5 - 2_208_988_800 - time.time(), 0))
     lab.goes_up(session)
     lab.goes_up(session)

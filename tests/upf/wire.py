@@ -1,6 +1,7 @@
 """Ends of wires: raw sockets in the network namespaces of the lab, which also keep what they saw
 in a capture file. Nothing here knows the UPF."""
 
+import collections
 import ctypes
 import os
 import select
@@ -10,6 +11,50 @@ import time
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _NEWNET = 0x4000_0000
+
+
+class _Iovec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+class _Header(ctypes.Structure):
+    """struct msghdr of sendmsg(2)."""
+    _fields_ = [("name", ctypes.c_void_p), ("name_length", ctypes.c_uint), ("parts", ctypes.POINTER(_Iovec)),
+                ("part_count", ctypes.c_size_t), ("control", ctypes.c_void_p), ("control_length", ctypes.c_size_t),
+                ("flags", ctypes.c_int)]
+
+
+class _Message(ctypes.Structure):
+    """struct mmsghdr of sendmmsg(2)."""
+    _fields_ = [("header", _Header), ("sent", ctypes.c_uint)]
+
+
+class Burst:
+    """Frames that are sent by one system call, as often as wanted."""
+
+    def __init__(self, frames):
+        self.count, self.octets = len(frames), b"".join(frames)
+        self.buffer = ctypes.create_string_buffer(self.octets, len(self.octets))
+        self.parts = (_Iovec * self.count)()
+        self.messages = (_Message * self.count)()
+        at = ctypes.addressof(self.buffer)
+        for frame, part, message in zip(frames, self.parts, self.messages):
+            part.base, part.length = at, len(frame)
+            message.header.parts, message.header.part_count = ctypes.pointer(part), 1
+            at += len(frame)
+
+    def send(self, to):
+        """Sends all frames by a socket."""
+        done = 0
+        while done < self.count:
+            first = ctypes.byref(self.messages, done * ctypes.sizeof(_Message))
+            sent = _libc.sendmmsg(to.fileno(), first, self.count - done, 0)
+            if sent > 0:
+                done += sent
+            elif ctypes.get_errno() in (11, 105):  # EAGAIN, ENOBUFS
+                select.select([], [to], [], 0.01)
+            else:
+                raise OSError(ctypes.get_errno(), "sendmmsg")
 
 
 class Inside:
@@ -56,8 +101,18 @@ class Capture:
         self.file.write(struct.pack("=IIII", *head) + frame)
 
     def datagram(self, source, destination, data):
-        """A UDP datagram over IPv4 that a socket has received, with addresses as pairs."""
+        """A UDP datagram that a socket has received, with addresses and ports."""
         udp = struct.pack("!HHHH", source[1], destination[1], len(data) + 8, 0) + data
+        if ":" in source[0]:
+            addresses = b"".join(socket.inet_pton(socket.AF_INET6, it[0]) for it in (source, destination))
+            pseudo = struct.unpack(f"!{len(addresses) // 2}H", addresses), (len(udp), 17)
+            words = struct.unpack(f"!{(len(udp) + 1) // 2}H", udp + b"\0" * (len(udp) % 2))
+            total = sum(pseudo[0]) + sum(pseudo[1]) + sum(words)
+            while total >> 16:
+                total = (total & 0xFFFF) + (total >> 16)
+            udp = udp[:6] + struct.pack("!H", ~total & 0xFFFF or 0xFFFF) + data
+            self.add(struct.pack("!IHBB", 0x6000_0000, len(udp), 17, 64) + addresses + udp)
+            return
         head = struct.pack("!BBHHHBBH", 0x45, 0, len(udp) + 20, 0, 0, 64, 17, 0)
         addresses = socket.inet_aton(source[0]) + socket.inet_aton(destination[0])
         self.add(head + addresses + udp)
@@ -80,11 +135,27 @@ class Wire:
                 self.socket.setsockopt(socket.SOL_SOCKET, option, 64 << 20)
             self.socket.bind((place["interface"], 3))
         self.socket.setblocking(False)
+        # Packets that were received ahead of one that was waited for.
+        self.kept = collections.deque()
+        # A function that takes a packet and says whether that was all.
+        self.intercept = None
 
     def send(self, ip):
         """Sends an IP packet to the UPF."""
+        self.frame(self.framed(ip))
+
+    def framed(self, ip):
+        """Returns the frame of an IP packet to the UPF."""
         kind = b"\x86\xdd" if ip[0] >> 4 == 6 else b"\x08\x00"
-        self.frame(self.peer + self.mac + kind + ip)
+        return self.peer + self.mac + kind + ip
+
+    def burst(self, packets):
+        """Returns IP packets to the UPF as a burst."""
+        return Burst([self.framed(it) for it in packets])
+
+    def at_once(self, packets):
+        """Sends IP packets to the UPF by one system call."""
+        self.burst(packets).send(self.socket)
 
     def frame(self, frame):
         """Sends a frame unchanged."""
@@ -99,7 +170,7 @@ class Wire:
 
     def receive(self, until):
         """Returns the next IP packet from the UPF, or None at the time `until` (monotonic)."""
-        while True:
+        while not self.kept:
             try:
                 frame, where = self.socket.recvfrom(65_536)
             except BlockingIOError:
@@ -115,7 +186,21 @@ class Wire:
             if frame[12:14] == b"\x86\xdd" and frame[20:22] == b"\x3a\xff" and 133 <= frame[54] <= 137:
                 continue  # or tells them where it is
             self.capture.add(frame)
-            return trimmed(frame[14:])
+            packet = trimmed(frame[14:])
+            if self.intercept is None or not self.intercept(self, packet):
+                return packet
+        return self.kept.popleft()
+
+    def take_behind(self, marker, until):
+        """Returns the packets ahead of the one with the marker, or None if it has not come at the time
+        `until`: then they are received again."""
+        ahead = []
+        while (packet := self.receive(until)) is not None:
+            if marker in packet:
+                return ahead
+            ahead.append(packet)
+        self.kept.extend(ahead)
+        return None
 
     def take(self):
         """Returns all received IP packets."""

@@ -3,6 +3,7 @@
 
 use fastlane_tests::{Page, Process, eventually, serve};
 
+mod path_mtu;
 mod site;
 
 use site::Site;
@@ -11,10 +12,11 @@ use site::Site;
 const OCTETS: usize = 1 << 20;
 const USERS: usize = 3;
 
-/// Establishes the sessions. Returns the SMF and its lines about each UE, which a gNB reads.
-fn sessions(site: &Site, more: &[&str]) -> (Process, Vec<String>) {
-    let smf = site.smf(USERS, more);
-    eventually("all sessions are set up", || smf.stdout().lines().count() == USERS);
+/// Establishes sessions. Returns the SMF and its lines about each UE address, which a gNB reads.
+fn sessions(site: &Site, users: usize, more: &[&str]) -> (Process, Vec<String>) {
+    let smf = site.smf(users, more);
+    let lines = if more.contains(&"both") { 2 * users } else { users };
+    eventually("all sessions are set up", || smf.stdout().lines().count() == lines);
     let lines = smf.stdout().lines().map(str::to_owned).collect();
     (smf, lines)
 }
@@ -30,7 +32,7 @@ fn count(metrics: &str, cause: &str) -> u64 {
 fn crosses(example: &'static str, wrapper: &[&str]) {
     let Some(site) = Site::new(example) else { return };
     let upf = site.start(wrapper);
-    let (smf, lines) = sessions(&site, &[]);
+    let (smf, lines) = sessions(&site, USERS, &[]);
     let gnb = site.gnb(&lines);
     let users: Vec<&str> = lines.iter().filter_map(|line| line.split(' ').nth(1)).collect();
     let access = site.access();
@@ -97,7 +99,7 @@ fn a_client_of_the_web_is_redirected() {
     const TO: &str = "http://top-up.example/?why=quota";
     let Some(site) = Site::new("af-packet") else { return };
     let upf = site.start(&[]);
-    let (smf, lines) = sessions(&site, &["--redirect", TO]);
+    let (smf, lines) = sessions(&site, USERS, &["--redirect", TO]);
     let gnb = site.gnb(&lines);
     let users = lines.iter().filter_map(|line| line.split(' ').nth(1));
     let url = format!("http://{}/[1-20]", site::SERVER);

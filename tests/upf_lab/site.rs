@@ -16,6 +16,10 @@ pub(crate) struct Site {
     data: Host,
     relay: Option<(Host, Application)>,
     example: &'static str,
+    /// Source addresses of ICMP errors, if any are configured.
+    icmp_addresses: Vec<&'static str>,
+    /// Number of lanes.
+    lanes: usize,
 }
 
 impl Site {
@@ -24,7 +28,8 @@ impl Site {
     pub(crate) fn new(example: &'static str) -> Option<Self> {
         let lab = Lab::new("upf-lab", 1)?;
         let data = lab.another()?;
-        let mut site = Self { lab, data, relay: None, example };
+        let mut site =
+            Self { lab, data, relay: None, example, icmp_addresses: Vec::new(), lanes: 1 };
         let upf = &site.lab.left;
         upf.connect(&site.lab.right, "n4");
         upf.add_address("n4", "192.0.2.1/24");
@@ -87,6 +92,12 @@ impl Site {
         let text = std::fs::read_to_string(path).expect("the example");
         let mut example: Value = serde_json::from_str(&text).expect("JSON");
         example["app"]["sessions"] = json!(1000); // many stories run at a time
+        if self.lanes > 1 {
+            example["lanes"] = json!({ "cpus": (0..self.lanes).collect::<Vec<_>>() });
+        }
+        if !self.icmp_addresses.is_empty() {
+            example["app"]["interfaces"]["n6"]["icmp-addresses"] = json!(self.icmp_addresses);
+        }
         for (number, name) in ["n3", "n6"].into_iter().enumerate() {
             let driver = &mut example["ports"][name]["driver"];
             let socket = self.socket(name);
@@ -149,18 +160,38 @@ impl Site {
         self.lab.right.start(&words)
     }
 
+    /// Sets the source addresses of ICMP errors about packets of N6.
+    pub(crate) fn set_icmp_addresses(&mut self, addresses: &[&'static str]) {
+        self.icmp_addresses = addresses.to_vec();
+    }
+
+    /// Sets the number of lanes, each on a CPU of its own.
+    pub(crate) fn set_lanes(&mut self, lanes: usize) {
+        self.lanes = lanes;
+    }
+
     /// Starts the gNB with these tunnels and routes the host's packets to the device of the UEs.
     pub(crate) fn gnb(&self, lines: &[String]) -> Process {
+        self.gnb_with(lines, &[])
+    }
+
+    /// Starts the gNB as [`gnb`](Self::gnb) does, with more of its options.
+    pub(crate) fn gnb_with(&self, lines: &[String], more: &[&str]) -> Process {
         let path = self.lab.file("tunnels");
         std::fs::write(&path, lines.join("\n") + "\n").expect("the lines are written");
         let program = binary("gnb");
         let mut command = self.lab.right.command(&[]);
-        command.arg(program).args(["--listen", "10.3.0.2"]);
+        command.arg(program).args(["--listen", "10.3.0.2"]).args(more);
         command.stdin(File::open(path).expect("the lines"));
         let gnb = Process::start(command);
         gnb.wait_for("running; ");
         self.lab.right.run(&["ip", "route", "add", SERVER, "dev", "ue0"]);
         gnb
+    }
+
+    /// Returns the host of the UPF.
+    pub(crate) fn upf(&self) -> &Host {
+        &self.lab.left
     }
 
     /// Returns the host of the UEs.

@@ -79,7 +79,8 @@ fn start(lab: &UpfLab, sessions: u32) -> Upf {
                      "echoes-per-s": 1_000_000});
     let changes = [("n4", n4), ("interfaces", interfaces), ("pools", json!(pools)), ("gtp", gtp)];
     let mut configuration = lab.configuration(sessions, &changes);
-    let steer: Vec<_> = users.iter().map(|it| json!({"destination": it})).collect();
+    let steer: Vec<_> =
+        users.iter().map(|it| json!({"destination": it, "fragments": true})).collect();
     configuration["ports"]["n6"]["steer"] = json!(steer);
     let upf = lab.start_supervised(configuration);
     for (name, address) in [("n3", "fd30::2"), ("n6", "fd60::2")] {

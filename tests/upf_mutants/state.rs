@@ -6,7 +6,7 @@ use std::fs;
 use fastlane_tests::upf::{Upf, UpfLab};
 
 /// Counters of `upf_packets_total` that are not outcomes of a packet.
-const NOT_OUTCOMES: [&str; 13] = [
+const NOT_OUTCOMES: [&str; 18] = [
     "error_indication_sent",
     "error_indication_suppressed",
     "end_marker_sent",
@@ -20,6 +20,11 @@ const NOT_OUTCOMES: [&str; 13] = [
     "hold_discarded",
     "redirect_sent",
     "redirect_suppressed",
+    "reassembled",
+    "reassembly_timeout",
+    "reassembly_no_room",
+    "reassembly_refused",
+    "icmp_no_source",
 ];
 
 /// Resources of the UPF at one moment.

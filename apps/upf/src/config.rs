@@ -65,9 +65,14 @@ pub struct N4 {
     /// UDP port. Default: 8805.
     #[serde(default = "n4_port")]
     pub port: u16,
-    /// Control plane functions to associate with. Others may set up associations themselves.
+    /// Control plane functions to associate with: addresses or domain names. Names are resolved
+    /// anew every 10 s.
     #[serde(default)]
-    pub peers: Vec<IpAddr>,
+    pub peers: Vec<String>,
+    /// Prefixes of further control plane functions, which may set up associations themselves, as
+    /// `10.40.0.0/24`. Default: `peers` only; without those, any address may.
+    #[serde(default)]
+    pub allow: Vec<String>,
     /// Milliseconds until a request is retransmitted (T1, TS 29.244 clause 6.4).
     #[serde(default = "t1")]
     pub t1_ms: u64,
@@ -86,6 +91,14 @@ pub struct N4 {
     pub establishments_per_s: Option<u32>,
 }
 
+impl N4 {
+    /// Returns true if a control plane function may associate from any address.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.allow.is_empty() && self.peers.is_empty()
+    }
+}
+
 /// A user plane interface.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -102,6 +115,10 @@ pub struct Interface {
     /// Local GTP-U addresses, for N3 and N9.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
+    /// Source addresses of ICMP errors, at most one of a family. Default: those that the port of
+    /// N6 has in Linux.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub icmp_addresses: Vec<IpAddr>,
     /// Linux routing table for packets that leave by it. Default: the main table.
     #[serde(default)]
     pub route_table: Option<u32>,
@@ -160,6 +177,9 @@ pub struct Limits {
     pub held_packets_per_lane: u32,
     /// Maximum hold time in milliseconds, unless the control plane function sets another one.
     pub held_ms: u64,
+    /// Maximum number of outer packets that a lane reassembles at a time, in steps of four; 0
+    /// refuses all outer fragments. Each takes 9.5 KiB.
+    pub reassemblies_per_lane: u32,
 }
 
 impl Default for Limits {
@@ -174,6 +194,7 @@ impl Default for Limits {
             held_packets: 64,
             held_packets_per_lane: 1024,
             held_ms: 60_000,
+            reassemblies_per_lane: 256,
         }
     }
 }
@@ -196,6 +217,23 @@ pub struct Gtp {
     pub t3_ms: u64,
     /// Number of transmissions of an echo request before the path counts as failed (N3-REQUESTS).
     pub n3: u32,
+    /// Milliseconds within which all fragments of an outer packet must arrive.
+    pub reassembly_ms: u64,
+    /// UDP source port of user data that is sent.
+    pub udp_source_port: SourcePort,
+}
+
+/// UDP source port of user data (TS 29.281 clause 4.4.2.3: the sender chooses it).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum SourcePort {
+    /// The registered port of GTP-U, which every firewall in front of a peer knows.
+    #[default]
+    #[serde(rename = "2152")]
+    Registered,
+    /// A port from 49152 on by the flow of the user's packet, so that equal-cost paths and the
+    /// queues of receivers share the flows of a tunnel.
+    #[serde(rename = "flow")]
+    Flow,
 }
 
 impl Default for Gtp {
@@ -208,6 +246,8 @@ impl Default for Gtp {
             probe_s: 60,
             t3_ms: 3000,
             n3: 3,
+            reassembly_ms: 1000,
+            udp_source_port: SourcePort::Registered,
         }
     }
 }

@@ -36,6 +36,7 @@ mod outer_header;
 mod parse;
 mod port_map;
 mod rate_limiter;
+mod reassembly;
 mod routes;
 mod slow_path;
 
@@ -47,7 +48,7 @@ use self::dl_buffer::DlBuffer;
 use self::forward::Forwarder;
 use self::gtpu_control::GtpuControl;
 use self::http_redirect::HttpRedirector;
-use self::icmp::IcmpWriter;
+use self::icmp::IcmpLimiter;
 use self::ip_fragment::FragmentTable;
 use self::lane_tables::{BurstContext, DestinationAddress, TurnContext};
 use self::lookup::Batch;
@@ -55,11 +56,12 @@ use self::next_hop::NextHopCache;
 use self::outcome::ForwardedCounters;
 use self::outer_header::FrameKind;
 use self::port_map::{PortMap, UePools};
+use self::reassembly::Reassembler;
 use self::routes::BATCH;
 use self::slow_path::SlowPath;
 use crate::config::{Role, Settings};
 use crate::rules::layout::TeidLayout;
-use crate::session::{InstanceId, SessionIndex};
+use crate::session::InstanceId;
 
 pub use lane_tables::{DROP_REASON_WORDS, LaneTables};
 pub use routes::Routes;
@@ -76,8 +78,9 @@ struct Datapath<R> {
     forwarder: Forwarder<R>,
     teid_layout: TeidLayout,
     fragments: FragmentTable,
+    reassembler: Reassembler,
     gtpu: GtpuControl,
-    icmp: IcmpWriter,
+    icmp: IcmpLimiter,
     http: HttpRedirector,
     slow_path: SlowPath,
     /// Second queue, which takes work that is deferred while the first one runs.
@@ -112,7 +115,6 @@ impl<R: Routes> Upf<R> {
         if let Some(name) = &settings.hairpin {
             ports.set_hairpin(port(name)?);
         }
-        let icmp_sources = [ports.icmp_source(false), ports.icmp_source(true)];
         let mut instances: Vec<InstanceId> = ports
             .interfaces
             .iter()
@@ -129,7 +131,7 @@ impl<R: Routes> Upf<R> {
             next_hops: NextHopCache::new(),
             only_instance: instances.first().copied().filter(|_| instances.len() == 1),
             instances,
-            buffer: DlBuffer::new(sessions),
+            buffer: DlBuffer::new(sessions, settings.limits.held_packets_per_lane as usize),
             queue: DeferredQueue::new(),
             counters: ForwardedCounters::default(),
         };
@@ -137,8 +139,9 @@ impl<R: Routes> Upf<R> {
             forwarder,
             teid_layout,
             fragments: FragmentTable::new(),
+            reassembler: Reassembler::new(settings.limits.reassemblies_per_lane, gtp.reassembly_ms),
             gtpu: GtpuControl::new(gtp, teid_layout),
-            icmp: IcmpWriter::new(gtp.icmp_per_s, icmp_sources),
+            icmp: IcmpLimiter::new(gtp.icmp_per_s),
             http: HttpRedirector::new(),
             slow_path: SlowPath::new(),
             spare: DeferredQueue::new(),
@@ -164,11 +167,12 @@ impl<R: Routes> Upf<R> {
         datapath.forwarder.counters.publish(tables);
     }
 
-    /// Returns the session of a packet.
-    fn session(&self, packet: &Packet, turn: &Turn) -> Option<SessionIndex> {
+    /// Returns the shard of a packet: that of its session, or of the outer packet whose fragment it
+    /// is. `None` if any lane may count or answer it.
+    fn shard_of(&self, packet: &Packet, turn: &Turn) -> Option<u8> {
         let role = self.datapath.forwarder.ports.of(packet.port())?;
         let frame = packet.bytes();
-        match outer_header::read(frame, role, None) {
+        let session = match outer_header::read(frame, role, None) {
             FrameKind::Data(tunnel) | FrameKind::Control(tunnel) => {
                 let found = self.tables.by_tunnel(turn, self.datapath.teid_layout, tunnel.teid);
                 found.map(|(session, _)| session)
@@ -177,8 +181,10 @@ impl<R: Routes> Upf<R> {
                 let to = DestinationAddress::of(frame, is_v6)?;
                 self.tables.owner(turn, role.instance_of(frame), to)
             }
+            FrameKind::Fragment => return Some(reassembly::shard(frame)),
             FrameKind::Linux | FrameKind::Drop(_) => None,
-        }
+        };
+        session.map(|session| session.0 as u8)
     }
 }
 
@@ -195,14 +201,18 @@ impl<R: Routes> App for Upf<R> {
     }
 
     fn shard(&mut self, packet: &Packet, turn: &Turn) -> u8 {
-        // A packet without a session may be counted or answered on any lane.
-        self.session(packet, turn).map_or(0, |session| session.0 as u8)
+        self.shard_of(packet, turn).unwrap_or(0)
     }
 
     fn turn(&mut self, turn: &mut Turn) {
-        let Self { tables, datapath: Datapath { forwarder, slow_path, .. }, .. } = self;
+        let Self { tables, datapath, .. } = self;
+        let Datapath { forwarder, reassembler, slow_path, .. } = datapath;
         let context = &mut TurnContext { tables, turn };
         slow_path.receive(forwarder, context);
         forwarder.buffer.poll(context);
+        if !reassembler.is_empty() {
+            context.turn.keep_awake(); // the time of outer packets may be over
+            reassembler.expire(context.turn.now(), context.tables);
+        }
     }
 }

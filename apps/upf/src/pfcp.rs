@@ -5,16 +5,20 @@
 //! sent into an [`Outbox`]. [`run`](mod@run) is the event loop around them. What must outlive this
 //! process is in the tables of the user plane process.
 
+pub mod access_list;
 pub mod associations;
 pub mod neighbours;
 pub mod node;
+mod node_name;
 pub mod overload;
 pub mod paths;
+pub mod resolver;
 pub mod run;
 pub mod sessions;
 
-pub use associations::{NodeName, Peer};
+pub use associations::Peer;
 pub use node::Node;
+pub use node_name::NodeName;
 pub use run::{LoopService, RunError, run};
 pub use sessions::Context;
 

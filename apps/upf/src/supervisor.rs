@@ -82,6 +82,9 @@ pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error>
     for problem in blackhole_routes::add_missing(&settings) {
         tracing::warn!("{problem}");
     }
+    if let Some(warning) = open_n4(&settings) {
+        tracing::warn!("{warning}");
+    }
     let session = as_path(&session);
     let keeper = HandoverHolder::start(&session, HANDOVER_TIME);
     if let Err(error) = &keeper {
@@ -110,7 +113,16 @@ pub fn warnings(settings: &Settings) -> Vec<String> {
              use 127.0.0.1, or protect it"
         )
     });
-    n4.chain(pools).chain(api).collect()
+    n4.chain(open_n4(settings)).chain(pools).chain(api).collect()
+}
+
+/// Returns the warning that any address may associate, if so.
+fn open_n4(settings: &Settings) -> Option<String> {
+    settings.n4.is_open().then(|| {
+        "app.n4: any address may associate and establish sessions; name the SMFs in \
+         app.n4.allow or app.n4.peers"
+            .to_owned()
+    })
 }
 
 fn missing(address: IpAddr) -> Option<String> {

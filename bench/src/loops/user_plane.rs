@@ -86,6 +86,10 @@ impl Routes for MirrorRoutes {
         })
     }
 
+    fn address(&self, _: &Turn, _: PortId, _: bool) -> Option<IpAddr> {
+        None
+    }
+
     fn next_hop(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> RouteLookup {
         let _ = table;
         match to {

@@ -13,6 +13,7 @@ use fastlane_table::SharedMemory;
 
 use crate::in_flight::{FrameQuota, FrameSet};
 use crate::kernel_state::KernelState;
+use crate::mtu::TransmitLength;
 use crate::queue::{BoundSocket, OpenQueue};
 use crate::ring_scan::RingScan;
 use crate::socket::{MapError, Socket};
@@ -113,7 +114,7 @@ impl Candidate {
         })?;
         let scan = RingScan::new(&socket, &mut rings, none).map_err(unfit)?;
         let zero_copy = description.mode == BoundMode::ZeroCopy;
-        let state = KernelState::new(&socket, settings.index, zero_copy)
+        let state = KernelState::new(&socket, &device.transmit_length, zero_copy)
             .map_err(|error| unfit(error.to_string()))?;
         Ok(Self { bound: BoundSocket { socket, rings, state, port, description }, scan })
     }
@@ -187,6 +188,7 @@ impl Device {
         let program = Program::adopt(kept, settings.index, steering)?;
         let attached = if is_native { XdpMode::Native } else { XdpMode::Generic };
         let fallbacks = Vec::new();
-        Ok(Self { settings, program, attached, copies, max_length, fallbacks })
+        let transmit_length = TransmitLength::of_interface(settings.index);
+        Ok(Self { settings, program, attached, copies, max_length, transmit_length, fallbacks })
     }
 }

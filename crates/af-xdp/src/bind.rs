@@ -172,8 +172,8 @@ impl<'a> Binder<'a> {
             (false, false) => BoundMode::GenericCopy,
         };
         let Bound { socket, rings, umem, is_first, .. } = bound;
-        let state = KernelState::new(&socket, settings.index, mode == BoundMode::ZeroCopy)
-            .map_err(|source| kernel(&settings.interface, "asking for its MTU", source))?;
+        let state = KernelState::new(&socket, &device.transmit_length, mode == BoundMode::ZeroCopy)
+            .map_err(|source| kernel(&settings.interface, "duplicating the socket", source))?;
         let description = QueueDescription {
             interface: settings.index,
             queue,

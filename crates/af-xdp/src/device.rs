@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use fastlane_steer::{Counts, Program, ProgramError, Rules, XdpMode};
 
+use crate::mtu::TransmitLength;
 use crate::socket::Socket;
 use crate::{Error, Mode, Settings};
 
@@ -20,6 +21,8 @@ pub struct Device {
     /// True if zero-copy was refused on a queue; it is not tried again.
     pub(crate) copies: bool,
     pub(crate) max_length: u32,
+    /// Longest frame that its queues transmit.
+    pub(crate) transmit_length: TransmitLength,
     /// Reasons for slower modes than the best one, until the next opened queue reports them.
     pub(crate) fallbacks: Vec<String>,
 }
@@ -46,7 +49,15 @@ impl Device {
         let mut program = Program::load(rules, steering)?;
         let mut fallbacks = Vec::new();
         let attached = attach(&mut program, &settings, &mut fallbacks)?;
-        Ok(Self { settings, program, attached, copies: false, max_length, fallbacks })
+        let transmit_length = TransmitLength::of_interface(settings.index);
+        let copies = false;
+        Ok(Self { settings, program, attached, copies, max_length, transmit_length, fallbacks })
+    }
+
+    /// Follows another MTU of the interface: from now on its queues drop longer frames, as the
+    /// kernel does.
+    pub fn set_mtu(&self, mtu: u32) {
+        self.transmit_length.set_mtu(mtu);
     }
 
     /// Replaces the rules while frames arrive. Each frame is matched against either the old or the

@@ -1,48 +1,41 @@
-//! State of a queue that only system calls tell: the drop counters of the kernel and the MTU.
+//! State of a queue in the kernel: its drop counters and the longest frame of its interface.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fastlane_core::{LossReader, Statistics};
 
-use crate::mtu::MtuQuery;
+use crate::mtu::TransmitLength;
 use crate::socket::Socket;
 
-/// State of a queue in the kernel. The main thread reads it by the [`LossReader`]; the lane uses
-/// the last values.
+/// State of a queue in the kernel. The main thread reads the losses by the [`LossReader`].
 #[derive(Debug)]
 pub(crate) struct KernelState {
-    max_length: Arc<AtomicUsize>,
+    max_length: TransmitLength,
     losses: LossReader,
 }
 
 impl KernelState {
-    /// Duplicates the descriptor of a bound socket, and reads the MTU of its interface.
+    /// Duplicates the descriptor of a bound socket.
     ///
     /// # Errors
     /// The kernel's answer if the process has too many descriptors.
-    pub(crate) fn new(socket: &Socket, interface: u32, zero_copy: bool) -> io::Result<Self> {
-        let mtu = MtuQuery::new(interface)?;
-        let socket = socket.duplicate()?;
-        let max_length = Arc::new(AtomicUsize::new(mtu.max_frame_length().unwrap_or(usize::MAX)));
-        let shared = Arc::clone(&max_length);
-        let losses = LossReader::new(move || {
-            if let Some(length) = mtu.max_frame_length() {
-                shared.store(length, Ordering::Relaxed);
-            }
-            losses(&socket, zero_copy)
-        });
+    pub(crate) fn new(
+        socket: &Socket,
+        max_length: &TransmitLength,
+        zero_copy: bool,
+    ) -> io::Result<Self> {
+        let (socket, max_length) = (socket.duplicate()?, max_length.clone());
+        let losses = LossReader::new(move || losses(&socket, zero_copy));
         Ok(Self { max_length, losses })
     }
 
     /// Returns the maximum length of a frame that the interface transmits, with headers.
     #[inline]
     pub(crate) fn max_length(&self) -> usize {
-        self.max_length.load(Ordering::Relaxed)
+        self.max_length.get()
     }
 
-    /// Returns the reader of the kernel's drop counters, which also reads the MTU.
+    /// Returns the reader of the kernel's drop counters.
     pub(crate) fn losses(&self) -> &LossReader {
         &self.losses
     }

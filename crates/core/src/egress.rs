@@ -6,7 +6,6 @@
 
 use fastlane_table::counters::{PortCounter, PortCounters};
 
-use crate::copy::copy_into;
 use crate::exchange::Exchange;
 use crate::hold::Hold;
 use crate::observer::{Departure, PacketObserver};
@@ -14,6 +13,10 @@ use crate::{Burst, Filter, Packet, Pool, PortId, Queue, RegionId, Sent, Statisti
 
 mod kernel_path;
 mod lifecycle;
+mod runs;
+
+pub(crate) use runs::same_run;
+use runs::{is_one_run, move_drops_last};
 
 /// Queues of a lane as exits, and the packets that this turn may still give to Linux.
 pub(crate) struct Egress {
@@ -180,28 +183,66 @@ impl Egress {
         pool: &mut Pool,
         hold: &mut Hold,
     ) {
-        self.dispatch_received(queue, burst, pool, hold);
+        let packets = burst.packets();
+        let taken = match is_one_run(packets) {
+            true => self.dispatch_run::<true>(queue, packets, pool, hold),
+            false => self.dispatch_runs(queue, packets, pool, hold),
+        };
+        Self::clear(burst, taken, pool);
     }
 
-    /// Does the work of [`dispatch`](Self::dispatch), inlined into each turn.
+    /// Does the work of [`dispatch`](Self::dispatch) for a burst that was received by the queue in
+    /// `slot`. Inlined into each turn.
     #[inline(always)]
     pub(crate) fn dispatch_received(
         &mut self,
-        queue: usize,
+        slot: usize,
         burst: &mut Burst,
         pool: &mut Pool,
         hold: &mut Hold,
     ) {
         let packets = burst.packets();
         // Most bursts are one run, and checking that is faster than searching the end of each run.
-        let taken = match is_one_run(packets) {
-            true => self.dispatch_run::<true>(queue, packets, pool, hold),
-            false => self.dispatch_runs(queue, packets, pool, hold),
+        let taken = if !is_one_run(packets) {
+            self.dispatch_runs(self.ports.queues[slot].number, packets, pool, hold)
+        } else if let Some(taken) = self.reflect(slot, packets, pool) {
+            taken
+        } else {
+            let queue = self.ports.queues[slot].number;
+            self.dispatch_run::<true>(queue, packets, pool, hold)
         };
+        Self::clear(burst, taken, pool);
+    }
+
+    /// Empties a burst of which at least `taken` packets were taken, and releases the others.
+    #[inline]
+    fn clear(burst: &mut Burst, taken: usize, pool: &mut Pool) {
         match taken == burst.len() {
             true => burst.clear_taken(),
-            false => burst.clear(pool), // releases packets that no exit took
+            false => burst.clear(pool),
         }
+    }
+
+    /// Sends a run labelled `Reflect` by the queue in `slot`, if it came by that. This is the
+    /// commonest case, and needs no search for the exit. Returns the number of packets that the
+    /// queue took, or `None` if the run is another or needs more than that.
+    #[inline(always)]
+    fn reflect(&mut self, slot: usize, run: &mut [Packet], pool: &mut Pool) -> Option<usize> {
+        let slot = self.ports.queues.get_mut(slot)?;
+        let (first, port) = (run.first()?, slot.port);
+        let is_back = first.verdict().is_reflect() && usize::from(first.port().0) == port;
+        if !is_back || self.is_observed || slot.must_copy(run, pool) {
+            return None;
+        }
+        let (count, queue) = (run.len(), slot.number);
+        slot.counters.add(PortCounter::VerdictReflect, count as u64);
+        let sent = slot.queue.transmit(run, pool);
+        if sent.taken == count && sent.packets == count {
+            slot.counters.add_sent(count as u64, sent.bytes);
+            return Some(count);
+        }
+        let exit = Exit { source: port, to: port, queue };
+        Some(self.transmit_rest(exit, run, count, sent, pool).taken)
     }
 
     /// Carries out the verdicts of several runs. Returns a lower bound of the packets that were
@@ -416,29 +457,6 @@ impl Egress {
     }
 }
 
-impl QueueSlot {
-    /// Returns true if the queue cannot transmit some packets of a run from where they are.
-    #[inline]
-    fn must_copy(&self, run: &[Packet], pool: &Pool) -> bool {
-        let Some(region) = self.region else { return false };
-        // The packets of a run came from one queue, so they are of one region. The exception is an
-        // application that made packets in this turn and swapped them with others.
-        run.first().is_some_and(|first| first.region() != region) || pool.is_mixed()
-    }
-
-    /// Makes the packets of a run transmittable by the queue, if necessary by copying them into its
-    /// memory. Returns the number of such packets from the front; the rest found no free frame
-    /// there.
-    pub(crate) fn make_transmittable(&mut self, run: &mut [Packet], pool: &mut Pool) -> usize {
-        match self.region {
-            Some(region) if self.must_copy(run, pool) => {
-                copy_into(&mut *self.queue, region, run, pool)
-            }
-            _ => run.len(),
-        }
-    }
-}
-
 impl LanePorts {
     /// Returns the number of ports.
     #[inline]
@@ -491,38 +509,5 @@ impl LanePorts {
             pending |= slot.queue.flush(pool);
         }
         pending
-    }
-}
-
-/// Returns true if both packets belong to one run: same verdict, same port, same flags.
-#[inline]
-pub(crate) fn same_run(one: &Packet, other: &Packet) -> bool {
-    one.run_key() == other.run_key()
-}
-
-/// Returns true if all packets belong to one run. It costs three instructions for each.
-#[inline]
-fn is_one_run(packets: &[Packet]) -> bool {
-    let [first, _, ..] = packets else { return true };
-    let first = first.run_key();
-    let (eights, rest) = packets.as_chunks::<8>();
-    let differs = |packets: &[Packet]| {
-        packets.iter().fold(0, |differs, packet| differs | (packet.run_key() ^ first))
-    };
-    eights.iter().fold(differs(rest), |differs_before, eight| differs_before | differs(eight)) == 0
-}
-
-/// Moves dropped packets behind all others, which stay in order. Between packets of one exit each
-/// of them would end a run, and a run costs as much as several packets.
-#[inline(never)]
-fn move_drops_last(packets: &mut [Packet]) {
-    let mut kept = 0;
-    for at in 0..packets.len() {
-        if packets[at].verdict().verdict() != Some(Verdict::Drop) {
-            if at != kept {
-                packets.swap(kept, at);
-            }
-            kept += 1;
-        }
     }
 }

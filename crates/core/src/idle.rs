@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
 
+use self::gap_predictor::{GATHER, GapPredictor, Step, WAKE_UP};
 use crate::now;
+
+mod gap_predictor;
 
 /// Idle policy: the behaviour of a lane after a turn without work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,24 +17,18 @@ pub enum Idle {
     Busy,
     /// Waits for an interrupt at once: the least CPU time, a wake-up for each burst.
     Interrupt,
-    /// Polls for a while, then naps for growing times, then waits for an interrupt. CPU time
-    /// follows the load; the throughput under load equals `Busy`.
+    /// Learns the gaps between packets. Polls if the next packet is likely to come before a wake-up
+    /// would pay, naps if packets are close enough to form bursts, and otherwise waits for an
+    /// interrupt at once. CPU time follows the load; the throughput under load equals `Busy`.
     #[default]
     Adaptive,
 }
 
-/// Time that `Adaptive` polls, in nanoseconds. It is longer than a round trip on a fast link, so
-/// that a peer which waits for each reply finds the lane awake.
-const SPIN: u64 = 8_000;
-/// Time that `Adaptive` naps before it waits for an interrupt, in nanoseconds. If packets are
-/// further apart, one interrupt for each is cheaper than polling between them.
-const NAP_PHASE: u64 = 50_000;
-/// First nap, in nanoseconds; each following one is twice as long. A nap costs some microseconds of
-/// CPU time, so shorter ones would save nothing. Packets that arrive meanwhile form the next burst.
-/// (Linux adds about 50 microseconds of timer slack unless the thread sets less, as lanes do.)
+/// First nap of a lane that has a port without interrupt, in nanoseconds; each following one is
+/// twice as long. A nap costs some microseconds of CPU time, so shorter ones would save nothing.
 const NAP_FIRST: u64 = 20_000;
 /// Longest nap of a lane that has a port without interrupt, in nanoseconds.
-const NAP_WITHOUT_INTERRUPT: u64 = 1_000_000;
+const NAP_LONGEST: u64 = 1_000_000;
 /// Longest wait, in nanoseconds. After it the lane publishes statistics and checks whether to end.
 const WAIT: u64 = 100_000_000;
 /// Number of consecutive interrupts without work after which a lane naps instead of waiting. A
@@ -46,15 +43,30 @@ pub(crate) struct IdleState {
     /// Epoll instance of all interrupts, if every port has one.
     interrupts: Option<OwnedFd>,
     events: Vec<epoll::Event>,
-    idle_since: Option<u64>,
+    /// Beginning of the idle period; 0 while the lane has work.
+    idle_since: u64,
+    /// Time of the lane's last look at the clock in the idle period.
+    looked: u64,
+    /// Last step of the idle period.
+    step: Step,
+    gaps: GapPredictor,
     nap: u64,
     false_alarms: u32,
 }
 
 impl IdleState {
     pub(crate) fn new(policy: Idle, interrupts: Option<OwnedFd>) -> Self {
-        let events = Vec::with_capacity(16);
-        Self { policy, interrupts, events, idle_since: None, nap: NAP_FIRST, false_alarms: 0 }
+        Self {
+            policy,
+            interrupts,
+            events: Vec::with_capacity(16),
+            idle_since: 0,
+            looked: 0,
+            step: Step::Poll,
+            gaps: GapPredictor::default(),
+            nap: NAP_FIRST,
+            false_alarms: 0,
+        }
     }
 
     /// Returns true if the lane never rests.
@@ -63,10 +75,18 @@ impl IdleState {
         self.policy == Idle::Busy
     }
 
-    /// Resets the state after a turn with work.
+    /// Ends the idle period, if there is one, after a turn with `work`.
     #[inline]
-    pub(crate) fn reset(&mut self) {
-        self.idle_since = None;
+    pub(crate) fn end_period(&mut self, work: usize) {
+        // Only a turn that follows one without work pays for learning.
+        if self.idle_since != 0 {
+            self.learn(work);
+        }
+    }
+
+    fn learn(&mut self, work: usize) {
+        self.gaps.end(self.step, self.looked - self.idle_since, work);
+        self.idle_since = 0;
         self.nap = NAP_FIRST;
         self.false_alarms = 0;
     }
@@ -78,27 +98,41 @@ impl IdleState {
         if self.policy == Idle::Busy {
             return None;
         }
-        let now = now();
-        let idle = now - *self.idle_since.get_or_insert(now);
+        self.decide_at(now(), deadline)
+    }
+
+    fn decide_at(&mut self, now: u64, deadline: Option<u64>) -> Option<Sleep> {
         let until_due = deadline.map_or(u64::MAX, |deadline| deadline.saturating_sub(now));
         let waits = self.interrupts.is_some();
-        let sleep = match self.policy {
-            Idle::Busy => return None,
-            _ if self.false_alarms >= FALSE_ALARMS => Sleep::Nap(ALARM_NAP),
-            Idle::Interrupt if waits => Sleep::Wait(WAIT),
-            Idle::Adaptive if idle < SPIN => return None,
-            Idle::Adaptive if waits && idle >= NAP_PHASE => Sleep::Wait(WAIT),
-            Idle::Interrupt | Idle::Adaptive => {
-                let nap = self.nap;
-                self.nap = (nap * 2).min(if waits { NAP_PHASE } else { NAP_WITHOUT_INTERRUPT });
-                Sleep::Nap(nap)
-            }
+        if self.idle_since == 0 {
+            self.idle_since = now;
+            self.step = Step::Poll;
+            // A nap that a timer shortens gathers little.
+            self.gaps.begin(waits && until_due >= WAKE_UP + GATHER);
+        }
+        self.looked = now;
+        let is_first = self.policy == Idle::Adaptive && self.step == Step::Poll;
+        if is_first && self.gaps.polls() && now - self.idle_since < WAKE_UP {
+            return None;
+        }
+        let gathers = is_first && self.gaps.gathers();
+        self.step = if gathers { Step::Gather } else { Step::Wait };
+        let sleep = if self.false_alarms >= FALSE_ALARMS {
+            Sleep::Nap(ALARM_NAP)
+        } else if gathers {
+            Sleep::Nap(GATHER)
+        } else if waits {
+            Sleep::Wait(WAIT)
+        } else {
+            let nap = self.nap;
+            self.nap = (nap * 2).min(NAP_LONGEST);
+            Sleep::Nap(nap)
         };
         sleep.at_most(until_due)
     }
 
-    /// Rests for the given time, or until an interrupt.
-    pub(crate) fn sleep(&mut self, sleep: Sleep) {
+    /// Rests for the given time, or until an interrupt. Returns the time at which the lane wakes.
+    pub(crate) fn sleep(&mut self, sleep: Sleep) -> u64 {
         match (sleep, &self.interrupts) {
             (Sleep::Wait(wait), Some(interrupts)) => {
                 let timeout = Timespec { tv_sec: 0, tv_nsec: wait as i64 };
@@ -115,6 +149,8 @@ impl IdleState {
                 std::thread::sleep(Duration::from_nanos(time));
             }
         }
+        self.looked = now();
+        self.looked
     }
 }
 
@@ -143,64 +179,4 @@ impl Sleep {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn idle(policy: Idle) -> IdleState {
-        IdleState::new(policy, None)
-    }
-
-    #[test]
-    fn busy_never_sleeps() {
-        assert_eq!(idle(Idle::Busy).decide(None), None);
-    }
-
-    #[test]
-    fn naps_grow_to_a_bound_and_start_anew_after_work() {
-        let mut idle = idle(Idle::Interrupt); // without interrupts it naps
-        assert_eq!(idle.decide(None), Some(Sleep::Nap(NAP_FIRST)));
-        assert_eq!(idle.decide(None), Some(Sleep::Nap(2 * NAP_FIRST)));
-        for _ in 0..20 {
-            let _ = idle.decide(None);
-        }
-        assert_eq!(idle.decide(None), Some(Sleep::Nap(NAP_WITHOUT_INTERRUPT)));
-        idle.reset();
-        assert_eq!(idle.decide(None), Some(Sleep::Nap(NAP_FIRST)));
-    }
-
-    #[test]
-    fn a_timer_bounds_the_sleep() {
-        let mut idle = idle(Idle::Interrupt);
-        assert_eq!(idle.decide(Some(0)), None, "a timer that is due allows no sleep");
-        let soon = now() + NAP_FIRST / 2;
-        match idle.decide(Some(soon)) {
-            None => {} // the deadline has passed
-            Some(Sleep::Nap(time)) => assert!(time <= NAP_FIRST / 2),
-            Some(other) => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn interrupts_without_work_end_in_a_nap() {
-        let (reader, mut writer) = std::io::pipe().unwrap();
-        std::io::Write::write_all(&mut writer, b"x").unwrap(); // always readable
-        let instance = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        let data = epoll::EventData::new_u64(0);
-        epoll::add(&instance, &reader, data, epoll::EventFlags::IN).unwrap();
-        let mut idle = IdleState::new(Idle::Interrupt, Some(instance));
-        for _ in 0..FALSE_ALARMS {
-            let sleep = idle.decide(None).unwrap();
-            assert_eq!(sleep, Sleep::Wait(WAIT));
-            idle.sleep(sleep);
-        }
-        let sleep = idle.decide(None).unwrap();
-        assert_eq!(sleep, Sleep::Nap(ALARM_NAP));
-        idle.sleep(sleep);
-        assert_eq!(idle.decide(None), Some(Sleep::Wait(WAIT)), "then it waits again");
-    }
-
-    #[test]
-    fn adaptive_first_looks_again() {
-        assert_eq!(idle(Idle::Adaptive).decide(None), None);
-    }
-}
+mod tests;

@@ -230,9 +230,10 @@ impl<A: App> Lane<A> {
     /// frames for its queues can end first. [`close`](Self::close) must follow.
     pub fn run_turns(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
-            if self.turn() > 0 {
+            let work = self.turn();
+            if work > 0 {
                 self.turn.counters.add(LaneCounter::BusyTurns, 1);
-                self.idle.reset();
+                self.idle.end_period(work);
             } else {
                 self.rest();
             }
@@ -299,19 +300,19 @@ impl<A: App> Lane<A> {
     /// Receives a burst from a queue, shows it to the application and carries out its verdicts.
     /// Returns the amount of work, or `None` behind the last queue.
     #[inline(always)]
-    fn receive(&mut self, slot: usize) -> Option<usize> {
-        let slot = self.egress.ports.queues.get_mut(slot)?;
+    fn receive(&mut self, at: usize) -> Option<usize> {
+        let slot = self.egress.ports.queues.get_mut(at)?;
         slot.queue.receive(&mut self.burst, &mut self.turn.pool);
         let count = self.burst.len();
         if count == 0 {
             return Some(0);
         }
-        let (port, queue) = (slot.port, slot.number);
+        let port = slot.port;
         slot.counters.add_received(count as u64, self.burst.bytes());
         self.show(port);
         let resumed = self.resume();
         let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
-        self.egress.dispatch_received(queue, &mut self.burst, pool, hold);
+        self.egress.dispatch_received(at, &mut self.burst, pool, hold);
         Some(count + resumed)
     }
 
@@ -410,12 +411,12 @@ impl<A: App> Lane<A> {
         let counters = &self.turn.counters;
         let before = now();
         counters.publish(LaneCounter::Asleep, 1);
-        self.idle.sleep(sleep);
+        let after = self.idle.sleep(sleep);
         counters.publish(LaneCounter::Asleep, 0);
         // A writer that saw the lane asleep has written before the lane's reads from here on.
         fence(Ordering::SeqCst);
         counters.add(LaneCounter::Sleeps, 1);
-        counters.add(LaneCounter::SleptNanoseconds, now() - before);
+        counters.add(LaneCounter::SleptNanoseconds, after - before);
         if let Some(messages) = &mut self.turn.messages {
             messages.end_wait();
         }

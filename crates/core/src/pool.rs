@@ -107,6 +107,8 @@ pub struct Pool {
     headroom: usize,
     region: RegionId,
     external: Vec<ExternalBuffers>,
+    /// Number of released frames of registered regions that no driver has taken yet.
+    released: usize,
     mixed: bool,
     /// The memory once the pool is dropped. Each [`PoolLayout`] shares it, so the memory stays
     /// mapped while one exists.
@@ -163,9 +165,18 @@ impl Pool {
         }
         let region = RegionId::allocate().ok_or(PoolError::NoRegion)?;
         let shift = frame_size.trailing_zeros();
-        let (memory, external) = (ManuallyDrop::new(memory), Vec::new());
-        let after = Arc::default();
-        Ok(Self { memory, free, frames, shift, headroom, region, external, mixed: false, after })
+        Ok(Self {
+            memory: ManuallyDrop::new(memory),
+            free,
+            frames,
+            shift,
+            headroom,
+            region,
+            external: Vec::new(),
+            released: 0,
+            mixed: false,
+            after: Arc::default(),
+        })
     }
 
     /// Returns the size of a frame in bytes, with metadata and headroom.
@@ -371,12 +382,20 @@ impl Pool {
         }
     }
 
+    /// Returns true if a driver has frames to take with [`take_released`](Self::take_released). In
+    /// most turns none has, because all packets were sent.
+    #[inline]
+    #[must_use]
+    pub fn has_released(&self) -> bool {
+        self.released > 0
+    }
+
     /// Moves frames of a registered region that the lane has released to the end of `frames`, for
     /// the driver to free. It moves as many as fit without growing the vector.
-    #[inline]
     pub fn take_released(&mut self, region: RegionId, frames: &mut Vec<u64>) {
         if let Some(external) = self.external_buffers(region) {
-            external.take_released(frames);
+            let taken = external.take_released(frames);
+            self.released -= taken;
         }
     }
 
@@ -394,8 +413,10 @@ impl Pool {
     }
 
     fn release_external(&mut self, frame: &Frame) {
-        if let Some(external) = self.external_buffers(frame.region()) {
-            external.release(frame.index());
+        if let Some(external) = self.external_buffers(frame.region())
+            && external.release(frame.index())
+        {
+            self.released += 1;
         }
     }
 }

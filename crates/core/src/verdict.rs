@@ -99,6 +99,12 @@ impl RawVerdict {
 }
 
 impl RawVerdict {
+    /// Returns true if the packet leaves by the port on which it arrived.
+    #[inline(always)]
+    pub(crate) fn is_reflect(self) -> bool {
+        self.0 == Self::REFLECT
+    }
+
     /// Returns the port by which a packet from port `source` leaves, and the counter of the
     /// verdict, or `None` if the packet does not leave by a port.
     // The commonest verdict comes first: it costs one comparison.

@@ -49,7 +49,10 @@ int fastlane_probe(const char *device, struct fastlane_error *error)
 	if (result < 0)
 		return fastlane_refuse(error, result, "rte_dev_probe");
 	port = port_of(device);
-	return port >= 0 ? port : fastlane_refuse(error, port, "no driver took it");
+	if (port < 0)
+		return fastlane_refuse(error, port, "no driver took it");
+	fastlane_forget_removal((uint16_t)port);
+	return port;
 }
 
 int fastlane_device_info(uint16_t port, struct fastlane_device_info *device,
@@ -110,6 +113,8 @@ int fastlane_configure(uint16_t port, struct fastlane_settings *settings,
 		conf.rx_adv_conf.rss_conf.rss_key_len = info.hash_key_size;
 	}
 	conf.intr_conf.rxq = settings->interrupts;
+	/* Drivers that can tell their removal do it only on request. */
+	conf.intr_conf.rmv = (*info.dev_flags & RTE_ETH_DEV_INTR_RMV) != 0;
 	result = rte_eth_dev_configure(port, settings->queues, settings->queues, &conf);
 	if (result != 0 && settings->interrupts) {
 		/* The device may have no interrupts; try without. */

@@ -56,6 +56,14 @@ int fastlane_device_remove(uint16_t port, uint16_t queues);
  * access. */
 bool fastlane_may_clean_up(void);
 
+/* removal.c */
+/* Follows the removal of all devices. EAL must run. */
+int fastlane_follow_removals(struct fastlane_error *error);
+int fastlane_removal_events(void);
+int fastlane_is_removed(uint16_t port);
+/* Forgets the removal of the device that had this port number before. */
+void fastlane_forget_removal(uint16_t port);
+
 /* flow.c */
 int fastlane_steer(uint16_t port, uint16_t queues, const struct fastlane_rule *rules,
 		   uint32_t count, struct fastlane_error *error);

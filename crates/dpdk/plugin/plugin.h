@@ -11,7 +11,7 @@
 
 #include "packet.h"
 
-#define FASTLANE_DPDK_VERSION 2
+#define FASTLANE_DPDK_VERSION 3
 
 struct fastlane_error {
 	char text[240];
@@ -141,6 +141,11 @@ struct fastlane_dpdk {
 	int (*steer)(uint16_t port, uint16_t queues, const struct fastlane_rule *rules,
 		     uint32_t count, struct fastlane_error *error);
 	int (*set_link)(uint16_t port, int up);
+	/* Returns the eventfd that becomes readable when a device has been removed, or a negative
+	 * number. It stays open until the process ends. */
+	int (*removal_events)(void);
+	/* Returns 1 if the device was removed since it was probed. Does not access the device. */
+	int (*is_removed)(uint16_t port);
 	/* Stops and removes a device with this number of queues, and frees the frames in them.
 	 * Nobody may use the queues any more. */
 	int (*device_remove)(uint16_t port, uint16_t queues);

@@ -9,6 +9,11 @@
 #include <rte_mbuf.h>
 #include <rte_prefetch.h>
 
+#ifdef RTE_ARCH_X86
+/* DPDK requires SSE4.2. */
+#include <smmintrin.h>
+#endif
+
 #include "internal.h"
 
 /* Maximum number of packets per call of DPDK. */
@@ -33,6 +38,12 @@ struct fastlane_queue {
 	uint16_t size;
 	/* Maximum length of a packet that the device sends. */
 	uint32_t max_length;
+	/* Maxima of the windows of two packets: of the length, of the upper half of the length, of
+	 * the headroom and of the tailroom. */
+	uint16_t most[8] __attribute__((aligned(16)));
+	/* Differences of the first octet of a usual packet from its buffer, and of its token from its
+	 * mbuf. */
+	uint64_t address[2] __attribute__((aligned(16)));
 	struct rte_mempool *pool;
 	struct fastlane_queue_losses losses;
 } __attribute__((aligned(RTE_CACHE_LINE_SIZE)));
@@ -53,7 +64,14 @@ int fastlane_queue_create(uint16_t port, uint16_t number, uint16_t packet_port, 
 	queue->number = number;
 	queue->checksums = checksums != 0;
 	queue->size = rte_pktmbuf_data_room_size(fastlane_pool(memory));
-	queue->max_length = max_length;
+	/* The length of an mbuf has 16 bits. */
+	queue->max_length = max_length < UINT16_MAX ? max_length : UINT16_MAX;
+	queue->address[0] = RTE_PKTMBUF_HEADROOM;
+	queue->address[1] = region;
+	for (int i = 0; i < 8; i += 4) {
+		queue->most[i] = queue->max_length;
+		queue->most[i + 2] = queue->most[i + 3] = UINT16_MAX;
+	}
 	queue->pool = fastlane_pool(memory);
 	*made = queue;
 	return 0;
@@ -96,8 +114,7 @@ void fastlane_disarm(const struct fastlane_queue *queue)
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the words are little-endian");
 
 /* Packets are written in whole words: a read of a field soon after is then forwarded from one
- * store, and need not wait for several to reach the cache. The words are computed, and joining
- * two of them for one wide store would cost more than it saves. */
+ * store, and need not wait for several to reach the cache. */
 typedef uint64_t word __attribute__((may_alias));
 /* Two words, for stores of constants. */
 typedef uint64_t word_pair __attribute__((vector_size(16), aligned(8), may_alias));
@@ -149,59 +166,260 @@ static __attribute__((noinline, cold)) bool normalize(struct fastlane_queue *que
 	return false;
 }
 
-/* Returns true if the mbuf is one segment with the usual headroom, in a frame of our size. */
-static inline bool is_usual(const struct rte_mbuf *mbuf, uint16_t size)
-{
-	_Static_assert(offsetof(struct rte_mbuf, nb_segs) == offsetof(struct rte_mbuf, data_off) + 4,
-		       "both lie in one word");
-	uint64_t head = *(const word *)&mbuf->data_off;
+#ifdef RTE_ARCH_X86
+/*
+ * The usual case: every mbuf is one segment with the usual headroom, and every packet leaves as it
+ * was received. It is handled a burst at a time, in words of 16 octets for two packets. Nothing
+ * branches on a single packet: deviations are collected, and if there is one, the burst is handled
+ * packet by packet.
+ */
 
-	return (head & 0x0000ffff0000ffff) == (UINT64_C(1) << 32 | RTE_PKTMBUF_HEADROOM) &&
-	       mbuf->buf_len == size;
+_Static_assert(offsetof(struct rte_mbuf, nb_segs) == offsetof(struct rte_mbuf, data_off) + 4,
+	       "both lie in one word");
+_Static_assert(offsetof(struct rte_mbuf, buf_len) == offsetof(struct rte_mbuf, data_len) + 14,
+	       "both lie in one word of 16 octets");
+
+/* Returns two words of 8 octets as one of 16. */
+static inline __m128i two_words(const void *low, const void *high)
+{
+	__m128d word = _mm_castsi128_pd(_mm_loadl_epi64(low));
+
+	return _mm_castpd_si128(_mm_loadh_pd(word, high));
+}
+
+/* Constants for the packets of a burst, and what is collected about them. */
+struct arrivals {
+	/* Added to the address of the buffer, and to that of the mbuf. */
+	__m128i address;
+	/* Added to the windows: the headroom, and the tailroom without the length. */
+	__m128i window;
+	/* Port; the flags are 0, and so is the verdict: `Kernel`. */
+	uint64_t port;
+	/* Sums of the lengths, in the first and third of four words. */
+	__m128i bytes;
+	/* Differences of `data_off` and `nb_segs` from the usual. */
+	__m128i differences;
+};
+
+static inline __attribute__((always_inline)) void
+write_two_arrivals(struct arrivals *arrivals, struct fastlane_packet *a, struct fastlane_packet *b,
+		   struct rte_mbuf *const *first, struct rte_mbuf *const *second)
+{
+	/* Pairs of 16 bits: length and 0, zeros, zeros, size and length. */
+	const __m128i pairs = _mm_setr_epi8(0, 1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 14, 15, 0, 1);
+	const __m128i usual = _mm_set1_epi64x(INT64_C(1) << 32 | RTE_PKTMBUF_HEADROOM);
+	const struct rte_mbuf *one = *first, *two = *second;
+	__m128i heads = two_words(&one->data_off, &two->data_off);
+	__m128i sizes = _mm_loadu_si128((const void *)&one->data_len);
+	__m128i more_sizes = _mm_loadu_si128((const void *)&two->data_len);
+	__m128i windows;
+
+	heads = _mm_xor_si128(heads, usual);
+	arrivals->differences = _mm_or_si128(arrivals->differences, heads);
+	/* The differences of the pairs are the length, 0, 0, and size less length. */
+	windows = _mm_hsub_epi16(_mm_shuffle_epi8(sizes, pairs),
+				 _mm_shuffle_epi8(more_sizes, pairs));
+	windows = _mm_add_epi16(windows, arrivals->window);
+	arrivals->bytes = _mm_add_epi32(arrivals->bytes, windows);
+	_mm_storeu_si128((void *)a, _mm_add_epi64(two_words(&one->buf_addr, first), arrivals->address));
+	_mm_storeu_si128((void *)b, _mm_add_epi64(two_words(&two->buf_addr, second), arrivals->address));
+	_mm_storel_epi64((void *)&a->length, windows);
+	_mm_storeh_pd((void *)&b->length, _mm_castsi128_pd(windows));
+	*(word *)&a->port = arrivals->port;
+	*(word *)&b->port = arrivals->port;
+	/* A buffer that does not follow its mbuf is not prefetched. */
+	rte_prefetch0((const uint8_t *)(one + 1) + RTE_PKTMBUF_HEADROOM);
+	rte_prefetch0((const uint8_t *)(two + 1) + RTE_PKTMBUF_HEADROOM);
+}
+
+/* Writes the packets of usual mbufs, and the number of their octets. Returns false if one of the
+ * mbufs is unusual; the packets are undefined then. */
+static inline bool write_usual(const struct fastlane_queue *queue, struct fastlane_packet *packets,
+			       struct rte_mbuf *const *mbufs, uint32_t count, uint64_t *bytes)
+{
+	const __m128i fields = _mm_set1_epi64x(INT64_C(0xffff0000ffff));
+	const __m128i zero = _mm_setzero_si128();
+	struct arrivals arrivals = {
+		_mm_load_si128((const void *)queue->address),
+		_mm_setr_epi16(0, 0, RTE_PKTMBUF_HEADROOM - FASTLANE_METADATA, -RTE_PKTMBUF_HEADROOM,
+			       0, 0, RTE_PKTMBUF_HEADROOM - FASTLANE_METADATA, -RTE_PKTMBUF_HEADROOM),
+		queue->packet_port, zero, zero,
+	};
+	const struct fastlane_packet *end = packets + count / 8 * 8;
+	uint32_t sum;
+
+	for (; packets != end; packets += 8, mbufs += 8) {
+		write_two_arrivals(&arrivals, &packets[0], &packets[1], &mbufs[0], &mbufs[1]);
+		write_two_arrivals(&arrivals, &packets[2], &packets[3], &mbufs[2], &mbufs[3]);
+		write_two_arrivals(&arrivals, &packets[4], &packets[5], &mbufs[4], &mbufs[5]);
+		write_two_arrivals(&arrivals, &packets[6], &packets[7], &mbufs[6], &mbufs[7]);
+	}
+	sum = _mm_cvtsi128_si32(arrivals.bytes) + _mm_extract_epi32(arrivals.bytes, 2);
+	for (count %= 8; count > 0; count--, packets++, mbufs++) {
+		write_two_arrivals(&arrivals, packets, packets, mbufs, mbufs);
+		sum += packets->length;
+	}
+	*bytes = sum;
+	return _mm_testz_si128(arrivals.differences, fields);
+}
+
+/* What is collected about the packets of a run, in words of 16 bits: the lengths, of two words
+ * each, the headrooms and the tailrooms of two packets. */
+struct departures {
+	__m128i least, most;
+	/* Sums of the lengths, in the first and third of four words. */
+	__m128i bytes;
+	/* Differences of the lengths and of the headrooms from those of the mbufs. */
+	__m128i differences;
+};
+
+/* Writes the mbufs of two packets of this region. The result has bits above those of an address if
+ * one of them is of another region, or has no frame. */
+static inline __m128i write_two_mbufs(const struct fastlane_packet *packets,
+				      struct rte_mbuf **mbufs, __m128i region)
+{
+	__m128i tokens = two_words(&packets[0].token, &packets[1].token);
+
+	tokens = _mm_sub_epi64(tokens, region);
+	_mm_storeu_si128((void *)mbufs, tokens);
+	return tokens;
+}
+
+static inline __attribute__((always_inline)) void
+add_two_departures(struct departures *departures, const struct fastlane_packet *a,
+		   const struct fastlane_packet *b, struct rte_mbuf *const *mbufs)
+{
+	const __m128i metadata = _mm_set1_epi64x((int64_t)FASTLANE_METADATA << 32);
+	const struct rte_mbuf *one = mbufs[0], *two = mbufs[1];
+	__m128i windows = two_words(&a->length, &b->length);
+	__m128i theirs = two_words(&one->data_len, &two->data_len);
+
+	departures->least = _mm_min_epu16(departures->least, windows);
+	departures->most = _mm_max_epu16(departures->most, windows);
+	departures->bytes = _mm_add_epi32(departures->bytes, windows);
+	theirs = _mm_insert_epi16(theirs, one->data_off, 2);
+	theirs = _mm_insert_epi16(theirs, two->data_off, 6);
+	theirs = _mm_xor_si128(_mm_sub_epi16(theirs, windows), metadata);
+	departures->differences = _mm_or_si128(departures->differences, theirs);
+}
+
+/* Writes the mbufs of a run and the number of its octets. Returns false if a packet needs a closer
+ * look: it is not of this memory, is too long or empty, or its window is not that of its mbuf. */
+static inline bool find_unchanged(const struct fastlane_queue *queue,
+				  const struct fastlane_packet *packets, struct rte_mbuf **mbufs,
+				  uint32_t count, uint64_t *bytes)
+{
+	const __m128i fields = _mm_set1_epi64x(INT64_C(0xffff0000ffff));
+	const __m128i zero = _mm_setzero_si128();
+	struct departures departures = { _mm_set1_epi16(-1), zero, zero, zero };
+	const __m128i region = _mm_set1_epi64x(queue->region);
+	/* Bits of a token that are 0 once the region is subtracted. */
+	const __m128i above = _mm_set1_epi64x(UINT64_MAX << FASTLANE_REGION_SHIFT);
+	const struct fastlane_packet *end = packets + count / 8 * 8;
+	__m128i windows;
+	uint32_t sum;
+
+	for (; packets != end; packets += 8, mbufs += 8) {
+		__m128i seen = write_two_mbufs(packets, mbufs, region);
+
+		seen = _mm_or_si128(seen, write_two_mbufs(packets + 2, mbufs + 2, region));
+		seen = _mm_or_si128(seen, write_two_mbufs(packets + 4, mbufs + 4, region));
+		seen = _mm_or_si128(seen, write_two_mbufs(packets + 6, mbufs + 6, region));
+		/* Nothing may be read behind another token. */
+		if (unlikely(!_mm_testz_si128(seen, above)))
+			return false;
+		add_two_departures(&departures, &packets[0], &packets[1], mbufs);
+		add_two_departures(&departures, &packets[2], &packets[3], mbufs + 2);
+		add_two_departures(&departures, &packets[4], &packets[5], mbufs + 4);
+		add_two_departures(&departures, &packets[6], &packets[7], mbufs + 6);
+	}
+	sum = _mm_cvtsi128_si32(departures.bytes) + _mm_extract_epi32(departures.bytes, 2);
+	for (count %= 8; count > 0; count--, packets++, mbufs++) {
+		uint64_t address = packets->token - queue->region;
+
+		if (unlikely(address >> FASTLANE_REGION_SHIFT != 0))
+			return false;
+		*mbufs = (struct rte_mbuf *)(uintptr_t)address;
+		sum += packets->length;
+		add_two_departures(&departures, packets, packets,
+				   (struct rte_mbuf *[]){ *mbufs, *mbufs });
+	}
+	*bytes = sum;
+	departures.differences = _mm_and_si128(departures.differences, fields);
+	/* A headroom of 0, which is found too, is rare. */
+	windows = _mm_and_si128(_mm_cmpeq_epi16(departures.least, zero), fields);
+	windows = _mm_or_si128(windows, departures.differences);
+	windows = _mm_or_si128(windows, _mm_subs_epu16(departures.most, *(const __m128i *)queue->most));
+	return _mm_testz_si128(windows, windows);
+}
+
+#else
+
+static inline bool write_usual(const struct fastlane_queue *queue, struct fastlane_packet *packets,
+			       struct rte_mbuf *const *mbufs, uint32_t count, uint64_t *bytes)
+{
+	(void)queue, (void)packets, (void)mbufs, (void)count, (void)bytes;
+	return false;
+}
+
+static inline bool find_unchanged(const struct fastlane_queue *queue,
+				  const struct fastlane_packet *packets, struct rte_mbuf **mbufs,
+				  uint32_t count, uint64_t *bytes)
+{
+	(void)queue, (void)packets, (void)mbufs, (void)count, (void)bytes;
+	return false;
+}
+
+#endif
+
+/* Writes the packets of mbufs one by one, without those that cannot be packets. */
+static __attribute__((noinline)) struct fastlane_received
+write_each(struct fastlane_queue *queue, struct fastlane_packet *packets,
+	   struct rte_mbuf *const *mbufs, uint32_t count)
+{
+	struct fastlane_packet *packet = packets;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct rte_mbuf *mbuf = mbufs[i];
+		bool unusual = (mbuf->nb_segs != 1) | (mbuf->data_off < FASTLANE_METADATA);
+
+		if (unlikely(unusual) && !normalize(queue, mbuf))
+			continue;
+		rte_prefetch0(write_packet(packet, mbuf, queue->region, queue->packet_port));
+		bytes += packet->length;
+		packet++;
+	}
+	return (struct fastlane_received){ bytes, packet - packets };
+}
+
+/* Copies the mark of the device's rules to packets. Most devices have none. */
+static __attribute__((noinline)) struct fastlane_received
+mark_steered(const struct fastlane_queue *queue, struct fastlane_packet *packets,
+	     struct fastlane_received received)
+{
+	for (uint32_t i = 0; i < received.packets; i++) {
+		uint64_t address = packets[i].token - queue->region;
+		const struct rte_mbuf *mbuf = (const struct rte_mbuf *)(uintptr_t)address;
+
+		packets[i].flags = mbuf->ol_flags & queue->steered;
+	}
+	return received;
 }
 
 struct fastlane_received fastlane_receive(struct fastlane_queue *queue,
 					  struct fastlane_packet *packets, uint32_t room)
 {
 	struct rte_mbuf *mbufs[BURST];
-	struct fastlane_packet *packet = packets;
-	uint64_t region = queue->region, port = queue->packet_port, steered = queue->steered;
-	uint16_t size = queue->size;
-	/* The window of an empty packet. Each octet of length reduces the tailroom by one. */
-	uint64_t window = window_of(0, RTE_PKTMBUF_HEADROOM - FASTLANE_METADATA,
-				    size - RTE_PKTMBUF_HEADROOM);
-	uint16_t wanted = room < BURST ? room : BURST;
-	uint16_t count = rte_eth_rx_burst(queue->port, queue->number, mbufs, wanted);
-	uint64_t bytes = 0;
+	uint32_t wanted = room < BURST ? room : BURST;
+	uint32_t count = rte_eth_rx_burst(queue->port, queue->number, mbufs, wanted);
+	struct fastlane_received received = { 0, count };
 
-	for (uint16_t i = 0; i < count; i++) {
-		struct rte_mbuf *mbuf = mbufs[i];
-		uint8_t *data = (uint8_t *)mbuf->buf_addr + RTE_PKTMBUF_HEADROOM;
-		uint64_t length = mbuf->data_len;
-
-		if (likely(is_usual(mbuf, size))) {
-			write_words(packet, data, (uintptr_t)mbuf + region,
-				    window + length * (1 - (UINT64_C(1) << 48)), port);
-		} else {
-			bool unusual = (mbuf->nb_segs != 1) | (mbuf->data_off < FASTLANE_METADATA);
-
-			if (unusual && !normalize(queue, mbuf))
-				continue;
-			data = write_packet(packet, mbuf, region, port);
-			length = mbuf->data_len;
-		}
-		bytes += length;
-		rte_prefetch0(data);
-		packet++;
-	}
-	/* Apart from the loop above: most devices do not steer. */
-	if (unlikely(steered))
-		for (struct fastlane_packet *received = packets; received < packet; received++) {
-			uint64_t address = received->token - region;
-
-			received->flags = ((struct rte_mbuf *)(uintptr_t)address)->ol_flags & steered;
-		}
-	return (struct fastlane_received){ bytes, packet - packets };
+	if (count == 0)
+		return received;
+	if (unlikely(!write_usual(queue, packets, mbufs, count, &received.bytes)))
+		received = write_each(queue, packets, mbufs, count);
+	return likely(queue->steered == 0) ? received : mark_steered(queue, packets, received);
 }
 
 /* Requests the checksum of a packet from the device; returns false if that is impossible. The
@@ -247,6 +465,33 @@ static __attribute__((noinline, cold)) bool offload(const struct fastlane_packet
 	return true;
 }
 
+/* Leaves a packet empty and without a frame: clears token, length, headroom and tailroom in one
+ * store. */
+static inline void take(struct fastlane_packet *packet)
+{
+	*(word_pair *)&packet->token = (word_pair){ FASTLANE_NO_FRAME, 0 };
+}
+
+static inline void take_four(struct fastlane_packet *packets)
+{
+	take(&packets[0]);
+	take(&packets[1]);
+	take(&packets[2]);
+	take(&packets[3]);
+}
+
+static inline void take_first(struct fastlane_packet *packets, uint32_t count)
+{
+	const struct fastlane_packet *end = packets + count / 8 * 8;
+
+	for (; packets != end; packets += 8) {
+		take_four(packets);
+		take_four(packets + 4);
+	}
+	for (count %= 8; count > 0; count--, packets++)
+		take(packets);
+}
+
 /* Returns the frames of packets that were not sent to their packets; returns their octets. */
 static __attribute__((noinline, cold)) uint64_t restore_packets(struct fastlane_packet *packets,
 							  struct rte_mbuf *const *mbufs,
@@ -272,59 +517,88 @@ static __attribute__((noinline, cold)) uint64_t restore_packets(struct fastlane_
 	return bytes;
 }
 
+/* Sends packets of which some differ from their mbufs, or cannot be sent. */
+static __attribute__((noinline)) struct fastlane_sent
+transmit_each(struct fastlane_queue *queue, struct fastlane_packet *packets, uint16_t count)
+{
+	struct rte_mbuf *mbufs[BURST];
+	struct fastlane_sent sent = { 0, 0, 0 };
+	uint64_t region = queue->region;
+	uint16_t ready, able, done;
+	bool offloads = false;
+
+	for (ready = 0; ready < count; ready++) {
+		struct fastlane_packet *packet = &packets[ready];
+		uint64_t address = packet->token - region;
+		struct rte_mbuf *mbuf = (struct rte_mbuf *)(uintptr_t)address;
+		uint32_t length = packet->length;
+		uint16_t offset = packet->headroom + FASTLANE_METADATA;
+
+		/* The packet is empty (or has no frame), too long, or of another memory region. */
+		if (length - 1 >= queue->max_length || address >> FASTLANE_REGION_SHIFT != 0)
+			break;
+		/* Many packets are unchanged, and a comparison is cheaper than a store. */
+		if (mbuf->data_off != offset)
+			mbuf->data_off = offset;
+		if (mbuf->data_len != length)
+			mbuf->pkt_len = mbuf->data_len = length;
+		if (packet->flags & FASTLANE_PARTIAL) {
+			if (!queue->checksums || !offload(packet, mbuf))
+				break;
+			packet->flags &= ~FASTLANE_PARTIAL;
+			offloads = true;
+		}
+		take(packet);
+		sent.bytes += length;
+		mbufs[ready] = mbuf;
+	}
+	able = ready;
+	if (offloads)
+		able = rte_eth_tx_prepare(queue->port, queue->number, mbufs, ready);
+	done = able == 0 ? 0 : rte_eth_tx_burst(queue->port, queue->number, mbufs, able);
+	sent.taken = done;
+	if (done < count) {
+		sent.bytes -= restore_packets(packets + done, mbufs + done, ready - done, region);
+		sent.stopped = done == able;
+	}
+	return sent;
+}
+
+/* Sends more packets than one call of DPDK takes. */
+static __attribute__((noinline)) struct fastlane_sent
+transmit_many(struct fastlane_queue *queue, struct fastlane_packet *packets, uint32_t count)
+{
+	struct fastlane_sent sent = { 0, 0, 0 };
+
+	while (sent.taken < count) {
+		uint32_t left = count - sent.taken, wanted = left < BURST ? left : BURST;
+		struct fastlane_sent part = fastlane_transmit(queue, packets + sent.taken, wanted);
+
+		sent.bytes += part.bytes;
+		sent.taken += part.taken;
+		sent.stopped = part.stopped;
+		if (part.taken < wanted)
+			break;
+	}
+	return sent;
+}
+
 struct fastlane_sent fastlane_transmit(struct fastlane_queue *queue,
 				       struct fastlane_packet *packets, uint32_t count)
 {
 	struct rte_mbuf *mbufs[BURST];
 	struct fastlane_sent sent = { 0, 0, 0 };
-	uint64_t region = queue->region;
-	uint32_t max_length = queue->max_length;
 
-	while (sent.taken < count) {
-		struct fastlane_packet *run = packets + sent.taken;
-		uint32_t left = count - sent.taken;
-		uint16_t wanted = left < BURST ? left : BURST, ready, able, done;
-		bool offloads = false;
-
-		for (ready = 0; ready < wanted; ready++) {
-			struct fastlane_packet *packet = &run[ready];
-			uint64_t address = packet->token - region;
-			struct rte_mbuf *mbuf = (struct rte_mbuf *)(uintptr_t)address;
-			uint32_t length = packet->length;
-			uint16_t offset = packet->headroom + FASTLANE_METADATA;
-
-			/* The packet is empty (or has no frame), too long, or of another memory
-			 * region. */
-			if (unlikely(length - 1 >= max_length || address >> FASTLANE_REGION_SHIFT != 0))
-				break;
-			/* Most packets are unchanged, and a comparison is cheaper than a store. */
-			if (mbuf->data_off != offset)
-				mbuf->data_off = offset;
-			if (mbuf->data_len != length)
-				mbuf->pkt_len = mbuf->data_len = length;
-			if (unlikely(packet->flags & FASTLANE_PARTIAL)) {
-				if (!queue->checksums || !offload(packet, mbuf))
-					break;
-				packet->flags &= ~FASTLANE_PARTIAL;
-				offloads = true;
-			}
-			/* Clears token, length, headroom and tailroom in one store. */
-			*(word_pair *)&packet->token = (word_pair){ FASTLANE_NO_FRAME, 0 };
-			sent.bytes += length;
-			mbufs[ready] = mbuf;
-		}
-		able = ready;
-		if (unlikely(offloads))
-			able = rte_eth_tx_prepare(queue->port, queue->number, mbufs, ready);
-		done = able == 0 ? 0 :
-				   rte_eth_tx_burst(queue->port, queue->number, mbufs, able);
-		sent.taken += done;
-		if (likely(done == wanted))
-			continue;
-		sent.bytes -= restore_packets(run + done, mbufs + done, ready - done, region);
-		sent.stopped = done == able;
-		break;
-	}
+	if (unlikely(count - 1 >= BURST))
+		return count == 0 ? sent : transmit_many(queue, packets, count);
+	/* All packets of a run have the same flags. */
+	if (unlikely((packets->flags & FASTLANE_PARTIAL) != 0 ||
+		     !find_unchanged(queue, packets, mbufs, count, &sent.bytes)))
+		return transmit_each(queue, packets, count);
+	sent.taken = rte_eth_tx_burst(queue->port, queue->number, mbufs, count);
+	for (uint32_t i = sent.taken; unlikely(i < count); i++)
+		sent.bytes -= packets[i].length;
+	take_first(packets, sent.taken);
 	return sent;
 }
 

@@ -31,7 +31,7 @@ static int eal_init(int count, char **arguments, struct fastlane_error *error)
 		return fastlane_refuse(error, -rte_errno, "rte_eal_init");
 	/* EAL always creates a runtime directory and never removes it. Ours stays empty. */
 	rmdir(rte_eal_get_runtime_dir());
-	return 0;
+	return fastlane_follow_removals(error);
 }
 
 static int thread_register(void)
@@ -75,6 +75,8 @@ __attribute__((visibility("default"))) const struct fastlane_dpdk fastlane_dpdk 
 	.losses = fastlane_losses,
 	.steer = fastlane_steer,
 	.set_link = fastlane_set_link,
+	.removal_events = fastlane_removal_events,
+	.is_removed = fastlane_is_removed,
 	.device_remove = fastlane_device_remove,
 	.ring_pair = fastlane_ring_pair,
 	.queue_create = fastlane_queue_create,

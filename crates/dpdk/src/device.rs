@@ -82,6 +82,9 @@ impl Device {
         let name = &settings.device;
         let refused = |reason| Error::Refused { device: name.clone(), reason };
         let number = environment.with(|plugin| plugin.probe(name)).map_err(refused)?;
+        if environment.plugin().is_removed(number) {
+            return Err(refused("it was removed, and DPDK has not released it".to_owned()));
+        }
         let mut port = EthPort::new(environment, number, name);
         let info = environment.with(|plugin| plugin.device_info(number)).map_err(refused)?;
         let queues = check_fit(settings, &info, memories)?;
@@ -218,6 +221,13 @@ impl Link {
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.0.link_up()
+    }
+
+    /// Returns true if the device was removed since it was opened: its driver or its bus reported
+    /// it. Reads memory only.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        self.0.environment.plugin().is_removed(self.0.number)
     }
 
     /// Sets the link of a virtual device down, if it can: what arrives later is refused or counted

@@ -4,6 +4,7 @@ mod arguments;
 mod pages;
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -138,6 +139,13 @@ impl Environment {
     pub fn node_of(&self, device: &str) -> i32 {
         let info = self.with(|plugin| plugin.device_info(plugin.probe(device)?));
         info.map_or(-1, |info| info.socket)
+    }
+
+    /// Returns the descriptor that becomes readable when a device has been removed: an eventfd, to
+    /// be read without blocking. [`Link::is_removed`](crate::Link::is_removed) tells which.
+    #[must_use]
+    pub fn removal_events(&self) -> Option<BorrowedFd<'_>> {
+        self.plugin.removal_events()
     }
 
     pub(crate) fn plugin(&self) -> Plugin {

@@ -249,6 +249,21 @@ impl Plugin {
         unsafe { (self.table.set_link)(port, up.into()) == 0 }
     }
 
+    /// Returns the descriptor that becomes readable when a device has been removed, or `None` if
+    /// EAL has not started.
+    pub(crate) fn removal_events(self) -> Option<BorrowedFd<'static>> {
+        // SAFETY: the function has no precondition.
+        let descriptor = unsafe { (self.table.removal_events)() };
+        // SAFETY: the plugin never closes the descriptor.
+        (descriptor >= 0).then(|| unsafe { BorrowedFd::borrow_raw(descriptor) })
+    }
+
+    /// Returns true if a device was removed since it was probed.
+    pub(crate) fn is_removed(self, port: u16) -> bool {
+        // SAFETY: the function checks the number, and reads an atomic flag.
+        unsafe { (self.table.is_removed)(port) == 1 }
+    }
+
     /// Returns the losses of a device, or `None` if it does not report them now.
     pub(crate) fn losses(self, port: u16) -> Option<DeviceLosses> {
         let mut losses = DeviceLosses::default();

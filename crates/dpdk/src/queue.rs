@@ -28,6 +28,9 @@ pub struct DpdkQueue {
     /// Empty packets; those before `next_spare` are used.
     spare_packets: Burst,
     next_spare: usize,
+    /// Number of received frames less that of sent ones, since the pool was told last. A lane that
+    /// sends what it receives need not tell it in every turn.
+    in_use: isize,
     /// Frames to be freed.
     returned: Vec<u64>,
     interrupt: Option<Interrupt>,
@@ -84,6 +87,7 @@ impl DpdkQueue {
             state: State::New,
             spare_packets: Burst::new(SPARE_PACKETS),
             next_spare: 0,
+            in_use: 0,
             returned: Vec::with_capacity(memory.frames()),
             interrupt: interrupt.map(Interrupt::new),
             losses: reports_losses.then(|| loss_reader(port)),
@@ -100,6 +104,7 @@ impl DpdkQueue {
     }
 
     #[cold]
+    #[inline(never)]
     fn make_ready(&mut self) -> bool {
         self.state = match std::mem::replace(&mut self.state, State::Closed) {
             State::New => State::Registered(Registration::new(self.port.environment.plugin())),
@@ -118,9 +123,57 @@ impl DpdkQueue {
     /// Frees the frames that the lane has released.
     #[inline]
     fn free_returned(&mut self, pool: &mut Pool) {
+        if pool.has_released() {
+            self.free_released(pool);
+        }
+    }
+
+    /// Frees the frames that the lane has released, and tells the pool the number of frames that
+    /// have become packets, or are packets no longer.
+    #[inline(never)]
+    fn update_pool(&mut self, pool: &mut Pool) {
+        self.free_returned(pool);
+        let count = std::mem::take(&mut self.in_use);
+        match count > 0 {
+            true => pool.external_received(self.region, count.unsigned_abs()),
+            false => pool.external_sent(self.region, count.unsigned_abs()),
+        }
+    }
+
+    #[inline(never)]
+    fn free_released(&mut self, pool: &mut Pool) {
         pool.take_released(self.region, &mut self.returned);
         if !self.returned.is_empty() {
             self.port.environment.plugin().release(&mut self.returned);
+        }
+    }
+
+    /// Continues after the first `taken` packets, of `bytes` bytes, behind which is one that the
+    /// device cannot send as it is.
+    #[cold]
+    #[inline(never)]
+    fn transmit_fixed(
+        &mut self,
+        taken: usize,
+        bytes: u64,
+        packets: &mut [Packet],
+        pool: &mut Pool,
+    ) -> Sent {
+        let mut sent = Sent { taken, packets: taken, bytes };
+        loop {
+            // Each iteration takes a packet or completes its checksum, so the loop ends.
+            if !self.fix_or_release(&mut packets[sent.taken], pool) {
+                sent.taken += 1;
+            }
+            let result = self.raw.transmit(&mut packets[sent.taken..]);
+            let count = result.taken as usize;
+            self.in_use -= count.cast_signed();
+            sent.taken += count;
+            sent.packets += count;
+            sent.bytes += result.bytes;
+            if result.stopped == 0 {
+                return sent;
+            }
         }
     }
 
@@ -142,36 +195,26 @@ impl Queue for DpdkQueue {
             return;
         }
         self.free_returned(pool);
-        let count = self.raw.receive(burst);
-        if count > 0 {
-            pool.external_received(self.region, count);
-        }
+        self.in_use += self.raw.receive(burst).cast_signed();
     }
 
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
-        let mut sent = Sent::default();
         if !self.is_ready() {
-            return sent;
+            return Sent::default();
         }
-        loop {
-            let result = self.raw.transmit(&mut packets[sent.taken..]);
-            let count = result.taken as usize;
-            pool.external_sent(self.region, count);
-            sent.taken += count;
-            sent.packets += count;
-            sent.bytes += result.bytes;
-            if result.stopped == 0 {
-                return sent;
-            }
-            // Each iteration takes a packet or completes its checksum, so the loop ends.
-            if !self.fix_or_release(&mut packets[sent.taken], pool) {
-                sent.taken += 1;
-            }
+        let result = self.raw.transmit(packets);
+        let count = result.taken as usize;
+        self.in_use -= count.cast_signed();
+        if result.stopped != 0 {
+            return self.transmit_fixed(count, result.bytes, packets, pool);
         }
+        Sent { taken: count, packets: count, bytes: result.bytes }
     }
 
     fn flush(&mut self, pool: &mut Pool) -> bool {
-        self.free_returned(pool);
+        if pool.has_released() || self.in_use != 0 {
+            self.update_pool(pool);
+        }
         false
     }
 
@@ -229,10 +272,17 @@ impl Queue for DpdkQueue {
         self.losses.clone()
     }
 
+    fn disconnect(&mut self) {
+        // The last look at the device, which may wait; the lane's `close` then does not.
+        if let Some(losses) = &self.losses {
+            losses.end();
+        }
+    }
+
     fn close(&mut self, pool: &mut Pool) {
         self.spare_packets.clear(pool);
         self.next_spare = 0;
-        self.free_returned(pool);
+        self.update_pool(pool);
         self.interrupt = None;
         self.state = State::Closed;
         if let Some(losses) = &self.losses {

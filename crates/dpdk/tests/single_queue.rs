@@ -5,7 +5,7 @@ mod support;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use fastlane_core::{Burst, Partial, Pool, PortId, Queue};
+use fastlane_core::{Burst, Packet, PacketOwnership, Partial, Pool, PortId, Queue, Verdict};
 use fastlane_dpdk::{Device, DeviceSettings, DpdkQueue, Error, LaneMemory, Steering};
 use fastlane_steer::{Rule, Rules};
 use fastlane_testing::namespace::{self, Wire};
@@ -109,6 +109,192 @@ fn a_memory_counts_what_all_its_queues_may_hold() {
     Device::open(&environment, &settings(unique()), &memories, &no_rules).unwrap();
 }
 
+/// Opens one of two ports over a ring for `size` packets, and a peer at the other.
+fn ring(size: u32) -> Option<(Single, DpdkPeer)> {
+    let environment = environment()?;
+    let [ours, theirs] = environment.ring_pair(&format!("ring{}", unique()), 1, size).unwrap();
+    let single = Single::open(&ours)?;
+    Some((single, DpdkPeer::open(&environment, &DeviceSettings::new(theirs), 1)))
+}
+
+/// Returns different contents of different lengths.
+fn contents(count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|number| (0..60 + number).map(|at| (at ^ number) as u8).collect()).collect()
+}
+
+/// Receives all packets that the peer has sent.
+fn receive_all(single: &mut Single, count: usize) -> Burst {
+    let mut burst = Burst::new(count);
+    while burst.len() < count {
+        let before = burst.len();
+        single.queue.receive(&mut burst, &mut single.pool);
+        assert!(burst.len() > before, "{before} of {count}");
+    }
+    burst
+}
+
+#[test]
+fn bursts_of_all_sizes_pass_unchanged() {
+    let Some((mut single, mut peer)) = ring(256) else { return };
+    for count in (1..=70).chain([127, 128, 129, 200]) {
+        let sent = contents(count);
+        assert!(sent.iter().all(|content| peer.send(content)));
+        let mut burst = receive_all(&mut single, count);
+        let bytes: usize = sent.iter().map(Vec::len).sum();
+        for (packet, content) in burst.packets().iter().zip(&sent) {
+            assert_eq!((packet.bytes(), packet.port()), (&content[..], Spec::PORT));
+            assert_eq!(packet.verdict(), Verdict::Kernel.into());
+            assert_eq!((packet.headroom(), packet.is_from_kernel()), (64, false));
+            assert_eq!(64 + packet.len() + packet.tailroom() + 64, 128 + support::ROOM);
+        }
+        let back = single.queue.transmit(burst.packets(), &mut single.pool);
+        assert_eq!((back.taken, back.packets, back.bytes), (count, count, bytes as u64));
+        assert!(burst.packets().iter().all(|packet| !packet.has_frame() && packet.len() == 0));
+        single.queue.flush(&mut single.pool);
+        for content in &sent {
+            assert_eq!(peer.receive(Duration::ZERO).as_ref(), Some(content), "of {count}");
+        }
+    }
+    drop(peer);
+    single.close();
+}
+
+/// Change of one packet in a burst, and the content afterwards. `None` if it cannot be sent.
+type Change = fn(&mut Single, &mut Packet) -> Option<Vec<u8>>;
+
+const CHANGES: [Change; 7] = [
+    |_, packet| {
+        assert!(packet.trim_front(4));
+        Some(packet.bytes().to_vec())
+    },
+    |_, packet| {
+        packet.prepend(64)?.fill(7);
+        Some(packet.bytes().to_vec())
+    },
+    |_, packet| {
+        packet.append(3)?.fill(9);
+        Some(packet.bytes().to_vec())
+    },
+    |_, packet| {
+        let length = packet.len();
+        assert!(packet.trim_front(2) && packet.append(2).is_some());
+        assert_eq!(packet.len(), length, "only the headroom differs");
+        packet.bytes_mut()[length - 2..].fill(5);
+        Some(packet.bytes().to_vec())
+    },
+    |_, packet| {
+        assert!(packet.truncate(0));
+        None
+    },
+    |_, packet| {
+        let longer = 1519 - packet.len();
+        packet.append(longer)?.fill(1);
+        None
+    },
+    |single, packet| {
+        single.pool.release(packet);
+        *packet = single.pool.alloc_packet(60, PortId(0))?;
+        None
+    },
+];
+
+#[test]
+fn each_change_of_a_packet_in_a_burst_is_seen() {
+    let Some((mut single, mut peer)) = ring(64) else { return };
+    for (number, change) in CHANGES.into_iter().enumerate() {
+        for (count, at) in (1..=17).flat_map(|count| (0..count).map(move |at| (count, at))) {
+            let mut contents: Vec<_> = contents(count).into_iter().map(Some).collect();
+            assert!(contents.iter().flatten().all(|content| peer.send(content)));
+            let mut burst = receive_all(&mut single, count);
+            contents[at] = change(&mut single, &mut burst.packets()[at]);
+            let sent = single.queue.transmit(burst.packets(), &mut single.pool);
+            let leaving: Vec<_> = contents.iter().flatten().collect();
+            let bytes: usize = leaving.iter().map(|content| content.len()).sum();
+            let expected = (count, leaving.len(), bytes as u64);
+            let place = format!("change {number} of packet {at} of {count}");
+            assert_eq!((sent.taken, sent.packets, sent.bytes), expected, "{place}");
+            assert!(burst.packets().iter().all(|packet| !packet.has_frame()), "{place}");
+            single.queue.flush(&mut single.pool);
+            for content in leaving {
+                assert_eq!(peer.receive(Duration::ZERO).as_ref(), Some(content), "{place}");
+            }
+            assert!(peer.receive(Duration::ZERO).is_none(), "{place}");
+        }
+    }
+    drop(peer);
+    single.close();
+}
+
+#[test]
+fn unchanged_packets_that_are_empty_or_too_long_are_not_sent() {
+    let Some((mut single, mut peer)) = ring(64) else { return };
+    for count in [1, 8, 9] {
+        let mut packets: Vec<_> =
+            (0..count).map(|_| packet(&mut single.queue, &mut single.pool, &[])).collect();
+        let sent = single.queue.transmit(&mut packets, &mut single.pool);
+        assert_eq!((sent.taken, sent.packets, sent.bytes), (count, 0, 0));
+        assert!(packets.iter().all(|packet| !packet.has_frame()));
+    }
+    assert!(peer.receive(Duration::ZERO).is_none());
+    drop(peer);
+    single.close();
+    // The device gives longer packets than it takes.
+    let mut null = Single::open(&format!("net_null{},size=1519,copy=0", unique())).unwrap();
+    for count in [1, 8, 9] {
+        let mut burst = Burst::new(count);
+        null.queue.receive(&mut burst, &mut null.pool);
+        assert_eq!((burst.len(), burst.packets()[0].len()), (count, 1519));
+        let sent = null.queue.transmit(burst.packets(), &mut null.pool);
+        assert_eq!((sent.taken, sent.packets, sent.bytes), (count, 0, 0));
+        burst.clear(&mut null.pool);
+    }
+    null.close();
+}
+
+#[test]
+fn packets_that_a_full_device_does_not_take_stay_as_they_are() {
+    let Some((mut single, mut peer)) = ring(32) else { return };
+    let contents = contents(40);
+    let total = |contents: &[Vec<u8>]| contents.iter().map(Vec::len).sum::<usize>() as u64;
+    // The windows of new packets are not those of their mbufs, and those of received ones are.
+    for are_new in [true, false] {
+        let mut burst = Burst::new(40);
+        for contents in contents.chunks(20) {
+            for content in contents {
+                if are_new {
+                    let packet = packet(&mut single.queue, &mut single.pool, content);
+                    burst.push(packet).unwrap();
+                } else {
+                    assert!(peer.send(content));
+                }
+            }
+            single.queue.receive(&mut burst, &mut single.pool);
+        }
+        let packets = burst.packets();
+        let tokens: Vec<_> = packets.iter().map(Packet::token).collect();
+        assert_eq!(tokens.len(), 40);
+        let sent = single.queue.transmit(packets, &mut single.pool);
+        assert_eq!((sent.taken, sent.packets, sent.bytes), (31, 31, total(&contents[..31])));
+        for (at, packet) in packets.iter().enumerate().skip(31) {
+            assert_eq!((packet.bytes(), packet.token()), (&contents[at][..], tokens[at]));
+            assert_eq!(packet.headroom(), 64);
+        }
+        let sent = single.queue.transmit(&mut packets[31..], &mut single.pool);
+        assert_eq!((sent.taken, sent.packets, sent.bytes), (0, 0, 0));
+        for content in &contents[..31] {
+            assert_eq!(peer.receive(Duration::ZERO).as_ref(), Some(content));
+        }
+        let sent = single.queue.transmit(&mut packets[31..], &mut single.pool);
+        assert_eq!((sent.taken, sent.packets, sent.bytes), (9, 9, total(&contents[31..])));
+        for content in &contents[31..] {
+            assert_eq!(peer.receive(Duration::ZERO).as_ref(), Some(content));
+        }
+        burst.clear(&mut single.pool);
+    }
+    drop(peer);
+    single.close();
+}
+
 /// Returns a UDP datagram with a partial checksum, and the position of the checksum.
 fn partial() -> (Vec<u8>, Partial) {
     let mut frame = Tag { test: 1, sequence: 1 }.frame(Addresses::default(), 200);
@@ -139,8 +325,13 @@ fn send_partial(single: &mut Single) {
     }
     // A packet whose checksum cannot be completed is dropped, and does not delay the others.
     packets[3].set_partial_checksum(Some(Partial { start: 250, offset: 6 }));
-    let sent = single.queue.transmit(&mut packets, &mut single.pool);
-    assert_eq!((sent.taken, sent.packets, sent.bytes), (5, 4, 4 * 200));
+    let is_marked = |packet: &Packet| packet.partial_checksum().is_some();
+    let sent: Vec<_> = packets
+        .chunk_by_mut(|one, other| is_marked(one) == is_marked(other))
+        .map(|run| single.queue.transmit(run, &mut single.pool))
+        .map(|sent| (sent.taken, sent.packets, sent.bytes))
+        .collect();
+    assert_eq!(sent, [(1, 1, 200), (3, 2, 2 * 200), (1, 1, 200)]);
     assert!(packets.iter().all(|packet| !packet.has_frame()));
     single.queue.flush(&mut single.pool);
 }

@@ -18,9 +18,9 @@ use crate::message_rings::MessageRings;
 use crate::reshard::Resharder;
 use crate::rule_reload::RuleReloader;
 use crate::session::{
-    Changes, ClientIdentity, HandoverRequest, Kind, LIMIT, Leases, MessageRingList, NewRules,
-    Reload, ReplacedRules, Reply, Reservation, Response, Service, Session, SessionError, ShardList,
-    Shards, TableList, Write, read_request, serve,
+    Changes, ClientIdentity, HandoverRequest, Kind, LIMIT, MessageRingList, NewRules, Reload,
+    ReplacedRules, Reply, Reservation, Response, Service, Session, SessionError, ShardList, Shards,
+    TableList, Write, read_request, serve,
 };
 use crate::tables::{Tables, read_only};
 
@@ -88,17 +88,18 @@ struct AppService {
     /// Rules and shards. Their changes wait for the kernel and for lanes, so workers make them.
     rules: Arc<Mutex<Option<RuleReloader>>>,
     resharder: Arc<Mutex<Option<Resharder>>>,
-    leases: Leases,
+    /// The client that holds descriptors for a successor.
+    holder: Option<Arc<ClientIdentity>>,
     /// The client that captures.
     capturing: Option<Arc<ClientIdentity>>,
 }
 
 impl AppService {
     fn new(description: Vec<u8>, counters: OwnedFd, mut resources: SessionResources) -> Self {
-        let (leases, capturing, counters) = (Leases::default(), None, Arc::new(counters));
+        let (holder, capturing, counters) = (None, None, Arc::new(counters));
         let rules = Arc::new(Mutex::new(resources.rules.take()));
         let resharder = Arc::new(Mutex::new(resources.resharder.take()));
-        Self { description, counters, resources, rules, resharder, leases, capturing }
+        Self { description, counters, resources, rules, resharder, holder, capturing }
     }
 
     fn capture(&mut self, client: &Arc<ClientIdentity>, body: &[u8]) -> Result<Reply, String> {
@@ -109,29 +110,28 @@ impl AppService {
     }
 
     fn tables(&self) -> Result<Reply, String> {
-        let holder = |name: &str| self.leases.holder(&table_lease(name)).map(ToString::to_string);
-        let (tables, descriptors) = self.resources.tables.to_read(holder);
+        let (tables, descriptors) = self.resources.tables.to_read();
         Ok(Reply { descriptors, ..reply(Kind::Tables, &TableList { tables })? })
     }
 
-    fn write(&mut self, client: &Arc<ClientIdentity>, body: &[u8]) -> Result<Reply, String> {
+    /// Returns tables with writable descriptors. The client becomes their writer if it can lock
+    /// them ([`crate::write_lock`]).
+    fn write(&self, body: &[u8]) -> Result<Reply, String> {
         let Write { tables: names } = read_request(body)?;
         let is_twice = |(index, name): (usize, &String)| names[..index].contains(name);
         if names.len() > MAX_TABLES || names.iter().enumerate().any(is_twice) {
             return Err("a table is named twice; name each once".to_owned());
         }
         let (tables, descriptors) = self.resources.tables.to_write(&names)?;
-        let leases: Vec<String> = names.iter().map(|name| table_lease(name)).collect();
-        self.leases.take(&leases, client)?;
         Ok(Reply { descriptors, ..reply(Kind::Write, &TableList { tables })? })
     }
 
-    fn messages(&mut self, client: &Arc<ClientIdentity>) -> Result<Reply, String> {
+    /// Returns the message rings. The client becomes their peer if it can lock them.
+    fn messages(&self) -> Result<Reply, String> {
         let rings = self.resources.messages.as_ref();
         let rings = rings
             .ok_or("the application has no messages; write `\"messages\": {}` and restart it")?;
         let (lanes, descriptors) = rings.parts();
-        self.leases.take(&["the message rings".to_owned()], client)?;
         Ok(Reply { descriptors, ..reply(Kind::Messages, &MessageRingList { lanes })? })
     }
 
@@ -169,19 +169,26 @@ impl AppService {
     fn handover(&mut self, client: &Arc<ClientIdentity>, from: usize) -> Result<Reply, String> {
         let handover = self.resources.handover.as_ref();
         let handover = handover.ok_or("the application has nothing to hand over")?;
-        let lease = "the handover".to_owned();
-        if from == 0 {
-            self.leases.take(&[lease], client)?;
-        } else if !self.leases.has(&lease, client) {
-            return Err("the first descriptors must be requested first".to_owned());
+        // The end of a connection may be reported by the same poll(2) as this request.
+        let holder = self.holder.as_ref().filter(|holder| !holder.has_disconnected());
+        let is_held = holder.is_some_and(|holder| Arc::ptr_eq(holder, client));
+        match holder {
+            _ if from > 0 && is_held => {}
+            _ if from > 0 => return Err("the first descriptors must be requested first".to_owned()),
+            Some(_) if is_held => {
+                let reason = "the handover is already held by this client; use the earlier reply";
+                return Err(reason.to_owned());
+            }
+            Some(holder) => {
+                return Err(format!(
+                    "the handover is held by {holder}; only one client may hold it, so end that \
+                     one first"
+                ));
+            }
+            None => self.holder = Some(Arc::clone(client)),
         }
         handover.reply(from)
     }
-}
-
-/// Returns the name of the lease of a table, as shown to clients.
-fn table_lease(table: &str) -> String {
-    format!("the right to write table `{table}`")
 }
 
 impl Service for AppService {
@@ -199,7 +206,7 @@ impl Service for AppService {
         let reply = match kind {
             Kind::Capture => self.capture(client, body),
             Kind::Tables => self.tables(),
-            Kind::Write => self.write(client, body),
+            Kind::Write => self.write(body),
             Kind::Rules => {
                 let NewRules { port, rules } = read_request(body)?;
                 let replace =
@@ -210,7 +217,7 @@ impl Service for AppService {
                 let Reload { file } = read_request(body)?;
                 return Ok(self.change_rules(kind, |reloader| reloader.reload(file)));
             }
-            Kind::Messages => self.messages(client),
+            Kind::Messages => self.messages(),
             Kind::Shards => {
                 let Shards { moved } = read_request(body)?;
                 return Ok(self.shards(moved));
@@ -229,7 +236,9 @@ impl Service for AppService {
             self.capturing = None;
             self.resources.captures.stop();
         }
-        self.leases.release(client);
+        if self.holder.as_ref().is_some_and(|it| std::ptr::eq(it.as_ref(), client)) {
+            self.holder = None;
+        }
     }
 
     fn sweep(&mut self, now: Instant) -> Option<Instant> {

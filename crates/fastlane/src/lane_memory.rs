@@ -87,7 +87,8 @@ fn check_limit(plan: &Plan, left: Option<MemoryLeft>) -> Result<(), Error> {
 }
 
 /// Populates what the lanes have and what the process has: the first packet finds all pages.
-/// Locks it if the plan says so. The lanes have been created and do not run yet.
+/// Locks it if the plan says so. Called when the lanes have been created and do not run yet, and
+/// for the memory of each reopened port before running lanes get it.
 ///
 /// # Errors
 /// Fails if the memory cannot be locked. What cannot be populated is logged: a lane then takes

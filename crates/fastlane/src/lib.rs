@@ -109,6 +109,7 @@ mod summary;
 mod table_readers;
 mod tables;
 mod threads;
+mod write_lock;
 
 pub use check::{Report, check};
 pub use entry::{abort_on_panic, log, main, main_from};

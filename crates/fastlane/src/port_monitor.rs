@@ -1,33 +1,38 @@
-//! Interfaces of ports that change while the application runs: removed, created again, other
-//! properties. The main thread follows the kernel's events and reopens ports.
+//! Interfaces and DPDK devices of ports that change while the application runs: removed, created
+//! again, other properties. The main thread follows the events of the kernel and of DPDK, and
+//! reopens ports.
 //!
-//! The lanes run on meanwhile. They give up the queues of a removed interface and get new ones
-//! ([`LaneSwaps`]); all that waits or allocates happens here.
+//! The lanes run on meanwhile. They give up the queues of a removed interface or device and get new
+//! ones ([`LaneSwaps`]); all that waits or allocates happens here.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fastlane_core::DetachedQueue;
 use fastlane_kernel::{Interface, LinkEvents};
 use fastlane_table::counters::{Counters, DownReason, PortCounter};
 
 use crate::Error;
-use crate::config::plan::{Plan, PortPlan};
+use crate::config::plan::Plan;
 use crate::config::raw::Driver;
 use crate::handover::Handover;
 use crate::mirror::MirrorThread;
-use crate::open::{Devices, LaneMemory, ReopenedDevice, reopen};
+use crate::open::{Devices, LaneMemory, reopen};
 
 mod lane_swaps;
+mod monitored_port;
 
 pub(crate) use lane_swaps::{LaneSwap, LaneSwaps};
+use monitored_port::{MonitoredPort, Phase, configured_name, report_changes};
 
 /// Interval at which the main thread looks at lanes that replace queues.
 const SWAP_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Interval between attempts to reopen a port. An event of its interface leads to one at once.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// Interval between attempts to reopen a DPDK port: DPDK logs each that fails.
+const DPDK_RETRY: Duration = Duration::from_millis(500);
 
 /// Parts of the application that follow a change of a port.
 #[derive(Clone, Copy)]
@@ -39,48 +44,18 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) mirror: Option<&'a MirrorThread>,
 }
 
-/// Monitor of the interfaces that ports share with Linux. It belongs to the main thread.
+/// Monitor of the interfaces that ports share with Linux, and of DPDK's devices. It belongs to the
+/// main thread.
 pub(crate) struct PortMonitor<'a> {
     around: Surroundings<'a>,
     /// `None` if the kernel refuses the subscription: then each step looks at all interfaces.
     events: Option<LinkEvents>,
+    /// Eventfd of removed DPDK devices.
+    removals: Option<OwnedFd>,
     lanes: LaneSwaps,
     ports: Vec<MonitoredPort>,
     /// Index of each port's interface in Linux.
     linux_interfaces: Vec<Option<u32>>,
-}
-
-/// Interface of a port and the progress of its replacement.
-struct MonitoredPort {
-    number: usize,
-    interface: Interface,
-    phase: Phase,
-    /// Begin of the replacement.
-    since: Instant,
-    /// Next attempt to reopen it.
-    retry: Instant,
-    /// True if the interface may have changed.
-    is_due: bool,
-    /// True if the interface no longer exists.
-    is_removed: bool,
-    /// Queues that lanes have given up, with the index of the lane.
-    detached: Vec<(usize, DetachedQueue)>,
-    /// Last reason why it could not be reopened.
-    refusal: Option<String>,
-    /// Claimed frames on queues that no lane covers, as of the last look.
-    uncovered: u64,
-}
-
-/// Phase of a port.
-enum Phase {
-    /// The lanes have its queues.
-    Open,
-    /// The lanes are giving up its queues.
-    Detaching,
-    /// The port is closed until it can be reopened.
-    Closed,
-    /// The lanes are receiving its new queues.
-    Installing(Box<ReopenedDevice>),
 }
 
 impl<'a> PortMonitor<'a> {
@@ -97,25 +72,16 @@ impl<'a> PortMonitor<'a> {
                  a second instead"
             );
         });
-        let now = Instant::now();
-        let ports = interfaces.into_iter().map(|(number, interface)| {
+        let of_linux = interfaces.into_iter().map(|(number, interface)| {
             let down = (!interface.up).then_some(DownReason::LinkDown);
             around.counters.set_down_reason(number, down);
-            MonitoredPort {
-                number,
-                interface,
-                phase: Phase::Open,
-                since: now,
-                retry: now,
-                is_due: true, // a change since the port was opened
-                is_removed: false,
-                detached: Vec::new(),
-                refusal: None,
-                uncovered: 0,
-            }
+            MonitoredPort::new(number, Some(interface))
         });
-        let ports = ports.collect();
-        Self { around, events: events.ok(), lanes, ports, linux_interfaces }
+        let dpdk = around.plan.ports.iter().filter(|it| matches!(it.driver, Driver::Dpdk(_)));
+        let dpdk = dpdk.map(|port| MonitoredPort::new(usize::from(port.id.0), None));
+        let ports = of_linux.chain(dpdk).collect();
+        let removals = lock(around.devices).removal_events();
+        Self { around, events: events.ok(), removals, lanes, ports, linux_interfaces }
     }
 
     /// Returns the parts of the application.
@@ -123,9 +89,11 @@ impl<'a> PortMonitor<'a> {
         self.around
     }
 
-    /// Returns the descriptor that becomes readable when an interface changes.
-    pub(crate) fn interrupt(&self) -> Option<BorrowedFd<'_>> {
-        self.events.as_ref().map(AsFd::as_fd)
+    /// Returns the descriptors that become readable when an interface changes or a device is
+    /// removed.
+    pub(crate) fn interrupts(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let events = self.events.iter().map(AsFd::as_fd);
+        events.chain(self.removals.iter().map(AsFd::as_fd))
     }
 
     /// Returns the time until the next step, at most `most`.
@@ -160,6 +128,10 @@ impl<'a> PortMonitor<'a> {
     }
 
     fn receive_events(&mut self) {
+        if let Some(removals) = &self.removals {
+            // Each step looks at all devices, so the count does not matter.
+            let _ = rustix::io::read(removals, &mut [0; 8]);
+        }
         let Some(events) = &mut self.events else {
             return self.ports.iter_mut().for_each(|port| port.is_due = true);
         };
@@ -167,7 +139,8 @@ impl<'a> PortMonitor<'a> {
         let received = events.receive(|event| {
             for port in &mut *ports {
                 let is_named = configured_name(&plan.ports[port.number]) == Some(&*event.name);
-                port.is_due |= is_named || event.index == port.interface.index;
+                let index = port.interface.as_ref().map(|interface| interface.index);
+                port.is_due |= is_named || index == Some(event.index);
             }
         });
         if !matches!(received, Ok(true)) {
@@ -184,7 +157,9 @@ impl<'a> PortMonitor<'a> {
             Phase::Open => self.look(index),
             Phase::Detaching => {
                 self.close(index);
-                self.try_reopen(index)
+                // DPDK releases a device once its last queue is dropped.
+                let is_released = self.ports[index].interface.is_some();
+                if is_released { self.try_reopen(index) } else { Ok(()) }
             }
             Phase::Closed => {
                 let port = &self.ports[index];
@@ -201,13 +176,16 @@ impl<'a> PortMonitor<'a> {
     /// Compares the interface of an open port with its last state.
     fn look(&mut self, index: usize) -> Result<(), Error> {
         let port = &mut self.ports[index];
+        let Some(before) = port.interface.clone() else {
+            let is_removed = lock(self.around.devices).is_removed(port.number);
+            return if is_removed { self.removed(index) } else { Ok(()) };
+        };
         let counters = self.around.counters.shared_port(port.number);
         let uncovered = counters.load(PortCounter::SteerUncovered);
         let is_uncovered = std::mem::replace(&mut port.uncovered, uncovered) != uncovered;
         if !std::mem::take(&mut port.is_due) && !is_uncovered {
             return Ok(());
         }
-        let before = port.interface.clone();
         let now = match Interface::with_index(before.index) {
             Ok(Some(now)) => now,
             Ok(None) => return self.removed(index),
@@ -217,8 +195,11 @@ impl<'a> PortMonitor<'a> {
                 return Ok(());
             }
         };
-        port.interface = now.clone();
+        port.interface = Some(now.clone());
         let plan = &self.around.plan.ports[port.number];
+        if before.mtu != now.mtu {
+            lock(self.around.devices).set_mtu(port.number, now.mtu);
+        }
         report_changes(plan, &before, &now);
         if before.up != now.up {
             let down = (!now.up).then_some(DownReason::LinkDown);
@@ -231,7 +212,7 @@ impl<'a> PortMonitor<'a> {
             tracing::warn!("port `{}`: {error}; restart the application", plan.name);
         }
         if matches!(plan.driver, Driver::AfXdp(_)) && before.receive_queues != now.receive_queues {
-            self.queues_changed(index, before.receive_queues);
+            self.queues_changed(index, &before, &now);
         }
         Ok(())
     }
@@ -239,18 +220,21 @@ impl<'a> PortMonitor<'a> {
     fn removed(&mut self, index: usize) -> Result<(), Error> {
         let port = &mut self.ports[index];
         port.is_removed = true;
-        let (plan, name) = (&self.around.plan.ports[port.number], &port.interface.name);
+        let plan = &self.around.plan.ports[port.number];
         self.around.counters.set_down_reason(port.number, Some(DownReason::Removed));
+        let (what, remedy, state) = match &port.interface {
+            Some(interface) => (format!("interface {}", interface.name), "create", "back and up"),
+            None => (format!("device {}", monitored_port::device_name(plan)), "attach", "back"),
+        };
         let Some(within) = plan.reopen_within else {
             return Err(Error::Run(format!(
-                "port `{}`: the interface {name} was removed; create it and start the application \
-                 again, or write `\"on-removal\": \"reopen\"`",
+                "port `{}`: the {what} was removed; {remedy} it and start the application again, \
+                 or write `\"on-removal\": \"reopen\"`",
                 plan.name
             )));
         };
         tracing::warn!(
-            "port `{}`: the interface {name} was removed; the port is reopened if it is back and \
-             up within {} s",
+            "port `{}`: the {what} was removed; the port is reopened if it is {state} within {} s",
             plan.name,
             within.as_secs()
         );
@@ -260,10 +244,10 @@ impl<'a> PortMonitor<'a> {
 
     /// Reopens a port whose interface has another number of queues: frames on added ones would
     /// reach nobody.
-    fn queues_changed(&mut self, index: usize, before: u32) {
+    fn queues_changed(&mut self, index: usize, before: &Interface, now: &Interface) {
         let port = &mut self.ports[index];
         let plan = &self.around.plan.ports[port.number];
-        let Interface { name, receive_queues, .. } = &port.interface;
+        let (Interface { name, receive_queues, .. }, before) = (now, before.receive_queues);
         let change = format!("port `{}`: {name} has {receive_queues} receive queues", plan.name);
         if plan.reopen_within.is_none() || self.around.handover.holds_ports() {
             tracing::warn!(
@@ -314,20 +298,22 @@ impl<'a> PortMonitor<'a> {
     /// Opens a closed port if its interface exists and is up.
     fn try_reopen(&mut self, index: usize) -> Result<(), Error> {
         let port = &mut self.ports[index];
-        (port.is_due, port.retry) = (false, Instant::now() + RETRY);
         let plan = &self.around.plan.ports[port.number];
+        let retry = if port.interface.is_some() { RETRY } else { DPDK_RETRY };
+        (port.is_due, port.retry) = (false, Instant::now() + retry);
         let (down, reason) = match configured_name(plan).map(Interface::query) {
-            Some(Ok(interface)) if interface.up => match self.reopen(index) {
-                Ok(()) => return Ok(()),
-                Err(error) => (DownReason::Reopening, error.to_string()),
-            },
-            Some(Ok(interface)) => {
+            Some(Ok(interface)) if !interface.up => {
                 let name = interface.name;
                 let reason = format!("{name} is down; run `ip link set dev {name} up`");
                 (DownReason::LinkDown, format!("port `{}`: {reason}", plan.name))
             }
             Some(Err(error)) => (DownReason::Removed, format!("port `{}`: {error}", plan.name)),
-            None => return Ok(()),
+            is_there => match self.reopen(index) {
+                Ok(()) => return Ok(()),
+                // DPDK's refusal does not tell if the device is there.
+                Err(error) if is_there.is_none() => (DownReason::Removed, error.to_string()),
+                Err(error) => (DownReason::Reopening, error.to_string()),
+            },
         };
         self.refused(index, down, reason)
     }
@@ -382,8 +368,8 @@ impl<'a> PortMonitor<'a> {
         for other in self.ports.iter().filter(|other| other.number != port) {
             let plan = &self.around.plan.ports[other.number];
             if matches!(plan.driver, Driver::AfXdp(_)) {
-                let queues = 0..other.interface.receive_queues as usize;
-                queues.for_each(|queue| counts[Plan::lane_of(plan, queue)] += 1);
+                let queues = other.interface.as_ref().map_or(0, |it| it.receive_queues as usize);
+                (0..queues).for_each(|queue| counts[Plan::lane_of(plan, queue)] += 1);
             }
         }
         counts
@@ -399,51 +385,21 @@ impl<'a> PortMonitor<'a> {
         if let Err(error) = lock(self.around.devices).start_port(port.number, *device) {
             tracing::warn!("port `{}`: a queue receives nothing: {error}", plan.name);
         }
-        self.linux_interfaces[port.number] = Some(port.interface.index);
-        if let Some(mirror) = self.around.mirror {
-            mirror.set_interfaces(self.linux_interfaces.clone());
-        }
+        let name = match &port.interface {
+            Some(interface) => {
+                self.linux_interfaces[port.number] = Some(interface.index);
+                if let Some(mirror) = self.around.mirror {
+                    mirror.set_interfaces(self.linux_interfaces.clone());
+                }
+                &interface.name
+            }
+            None => monitored_port::device_name(plan),
+        };
         self.around.counters.set_down_reason(port.number, None);
-        tracing::info!(
-            "port `{}`: reopened on {} after {:.3} s",
-            plan.name,
-            port.interface.name,
-            port.since.elapsed().as_secs_f64()
-        );
+        let seconds = port.since.elapsed().as_secs_f64();
+        tracing::info!("port `{}`: reopened on {name} after {seconds:.3} s", plan.name);
         // The interface may have changed since it was opened.
         (port.is_due, port.is_removed) = (true, false);
-    }
-}
-
-/// Returns the name of the interface in the configuration of a port.
-fn configured_name(plan: &PortPlan) -> Option<&str> {
-    match &plan.driver {
-        Driver::AfXdp(xdp) => Some(&xdp.interface),
-        Driver::AfPacket(packet) => Some(&packet.interface),
-        _ => None,
-    }
-}
-
-/// Logs the changes of an interface that matter to its port.
-fn report_changes(plan: &PortPlan, before: &Interface, now: &Interface) {
-    let (port, name) = (&plan.name, &now.name);
-    if before.name != now.name {
-        let before = &before.name;
-        tracing::warn!(
-            "port `{port}`: {before} was renamed to {name}; after a removal the port is reopened \
-             on an interface called {before}"
-        );
-    }
-    if before.up != now.up {
-        let state = if now.up { "up" } else { "down" };
-        tracing::info!("port `{port}`: {name} is {state}");
-    }
-    if before.mtu != now.mtu {
-        tracing::info!("port `{port}`: {name} has an MTU of {} instead of {}", now.mtu, before.mtu);
-    }
-    if before.mac != now.mac {
-        let mac = fastlane_wire::MacAddress(now.mac);
-        tracing::info!("port `{port}`: {name} has the Ethernet address {mac}");
     }
 }
 

@@ -306,9 +306,8 @@ fn run_lanes<A: App + Send>(
         let counters = supervision.monitor.surroundings().counters;
         while failure.is_ok() && !has_stopped() {
             wait(&end.main, &supervision.monitor);
-            // The length of transmitted packets first, which an event may be about.
-            (supervision.publish)();
             failure = supervision.monitor.step();
+            (supervision.publish)();
             end.faults.publish(counters);
         }
         // After a signal, lanes receive until steering claims nothing: rings do not overflow.
@@ -334,8 +333,7 @@ fn wait(main: &Doorbell, monitor: &PortMonitor<'_>) {
     let timeout = monitor.timeout(PERIOD);
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(timeout.subsec_nanos()) };
     let mut files = vec![PollFd::new(main, PollFlags::IN)];
-    let events = monitor.interrupt();
-    files.extend(events.iter().map(|events| PollFd::new(events, PollFlags::IN)));
+    files.extend(monitor.interrupts().map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN)));
     // A signal ends the wait early, and the caller looks at the stop flag.
     let _ = poll(&mut files, Some(&timeout));
     // Lanes ring when they have been created and when they end; the caller looks at both now.

@@ -54,7 +54,6 @@ use std::io;
 use std::path::PathBuf;
 
 mod client;
-mod leases;
 mod listener;
 mod peer;
 mod protocol;
@@ -64,7 +63,6 @@ mod transfer;
 
 pub use client::{Client, connect};
 pub(crate) use client::{connect_to_holder, converse};
-pub(crate) use leases::Leases;
 pub(crate) use peer::{ClientIdentity, Reply, Response, Service};
 pub(crate) use protocol::{Kind, LIMIT};
 pub(crate) use requests::{

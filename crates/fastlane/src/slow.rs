@@ -57,12 +57,13 @@
 //!
 //! # One writer
 //! Any number of programs may read a table, but it has one writer at a time; a second one gets an
-//! error that names the first. All grants end with the attachment, even if the process is killed.
+//! error that names the first, after a second. All grants end with the attachment, even if the
+//! process is killed.
 //!
 //! After the application has ended, a remaining writer does not reuse memory that lanes might have
 //! read. Drop it and attach to the next process, which may have [inherited](HandoverHolder) the
 //! tables. Until it is dropped, the next process grants neither the same table nor the messages to
-//! anyone ([`SlowError::StillWritten`]).
+//! anyone ([`SlowError::Written`]).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -72,8 +73,8 @@ use std::time::{Duration, Instant};
 
 use fastlane_table::counters::Counters;
 use fastlane_table::{
-    ArrayReader, ArrayWriter, HashReader, HashWriter, Key, Lpm4Writer, Lpm6Writer, Pending,
-    Readers, RecordReader, RecordWriter, SharedMemory, State, TableError, Value,
+    ArrayReader, ArrayWriter, GracePeriods, HashReader, HashWriter, Key, Lpm4Writer, Lpm6Writer,
+    Pending, Readers, RecordReader, RecordWriter, SharedMemory, State, TableError, Value,
 };
 
 use crate::describe::Application;
@@ -84,7 +85,6 @@ mod attachment;
 mod granted_rings;
 mod handover_holder;
 mod messages;
-mod write_lock;
 mod writer;
 
 use attachment::{Attachment, Resets};
@@ -107,7 +107,7 @@ pub struct TableSummary {
     pub has_state: bool,
     /// True if lanes raise pending events.
     pub has_pending: bool,
-    /// Client that writes it.
+    /// Program that writes it.
     pub writer: Option<String>,
 }
 
@@ -145,16 +145,16 @@ pub enum SlowError {
     /// This attachment already has the [`Messages`].
     #[error("this program already has the messages; use them or drop them first")]
     MessagesInUse,
-    /// A program to which a previous process granted it still uses it.
+    /// Another program writes it, or another part of this one.
     #[error(
-        "{what}: still in use by {}, to which a previous process of the application granted it; \
-         end that program, or let it drop its writer", describe(*process)
+        "{what}: {writer} writes it, and only one may; end that program, or let it drop its \
+             writer"
     )]
-    StillWritten {
+    Written {
         /// Table or message rings.
         what: String,
-        /// Process that uses it; 0 if it is unknown.
-        process: u32,
+        /// Program that writes it.
+        writer: String,
     },
     /// The memory could not be mapped.
     #[error("{what}: the application's memory cannot be mapped ({source})")]
@@ -179,14 +179,6 @@ pub enum SlowError {
     /// Waiting failed.
     #[error("cannot wait: {0}")]
     Wait(io::Error),
-}
-
-fn describe(process: u32) -> String {
-    match process {
-        0 => "another process".to_owned(),
-        _ if process == std::process::id() => "this process".to_owned(),
-        _ => format!("process {process}"),
-    }
 }
 
 /// Attachment to a running application. Clones share it. All grants end when the last clone, writer
@@ -393,20 +385,29 @@ impl SlowPath {
         Ok(PendingEvents::new(Pending::attach(&part)?, Arc::clone(&self.attachment)))
     }
 
-    /// Returns the lanes whose grace period must pass before the slow path reuses its own
+    /// Returns the grace periods of the lanes, which must pass before the slow path reuses its own
     /// identifiers that it has removed from tables. The writers do this for table memory
     /// themselves.
     ///
     /// # Examples
-    /// The writers rely on this set, so it cannot be changed:
+    /// A table of the program's own cannot be paired with these lanes, which do not read it:
+    /// ```compile_fail,E0308
+    /// use std::sync::Arc;
+    /// use fastlane_table::{HashWriter, SharedMemory};
+    ///
+    /// fn pair(own: &Arc<SharedMemory>, slow: &fastlane::slow::SlowPath) {
+    ///     let _ = HashWriter::<u32, u64>::attach(own, &Arc::new(slow.grace_periods()));
+    /// }
+    /// ```
+    /// The writers rely on their lanes, so there is no access to these:
     /// ```compile_fail,E0599
-    /// fn bury(slow: &fastlane::slow::SlowPath) {
-    ///     slow.readers().remove_all();
+    /// fn lanes(slow: &fastlane::slow::SlowPath) {
+    ///     slow.readers();
     /// }
     /// ```
     #[must_use]
-    pub fn readers(&self) -> Arc<Readers> {
-        self.attachment.readers()
+    pub fn grace_periods(&self) -> GracePeriods {
+        self.attachment.grace_periods()
     }
 
     /// Becomes the peer of the lanes' messages. Messages that the previous peer left are received.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::diagnostic::nearest_word;
+use crate::write_lock;
 
 /// Role of a part of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +34,7 @@ pub enum Role {
 pub(crate) struct TableFacts {
     pub(crate) name: String,
     pub(crate) parts: Vec<PartFacts>,
-    /// The client that writes it.
+    /// The program that writes it.
     pub(crate) writer: Option<String>,
 }
 
@@ -158,15 +159,14 @@ impl Tables {
         unused.map(String::as_str).collect()
     }
 
-    /// Returns all tables with read-only descriptors. `writer` returns the writer of a table.
-    pub(crate) fn to_read(
-        &self,
-        writer: impl Fn(&str) -> Option<String>,
-    ) -> (Vec<TableFacts>, Vec<Arc<OwnedFd>>) {
+    /// Returns all tables with read-only descriptors, and the program that writes each.
+    pub(crate) fn to_read(&self) -> (Vec<TableFacts>, Vec<Arc<OwnedFd>>) {
         let mut descriptors = Vec::new();
         let created = self.created();
         let tables = created.iter().map(|(name, parts)| {
-            facts(name, parts, writer(name), &mut descriptors, |part| &part.to_read)
+            let mut locked = parts.iter().map(|part| part.to_write.as_fd());
+            let writer = locked.find_map(write_lock::holder);
+            facts(name, parts, writer, &mut descriptors, |part| &part.to_read)
         });
         (tables.collect(), descriptors)
     }

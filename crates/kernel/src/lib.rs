@@ -1,6 +1,7 @@
 //! Packet I/O by Linux itself, without a special driver.
 //!
-//! * [`Interface`]: properties of a network interface; [`LinkEvents`]: their changes.
+//! * [`Interface`]: properties of a network interface; [`LinkEvents`]: their changes;
+//!   [`XdpHolder`]: XDP programs of others on it.
 //! * [`af_packet`]: AF_PACKET ports, on interfaces that stay with Linux.
 //! * [`inherited`]: descriptors inherited from a service manager.
 //! * [`reentry`]: re-entry of frames into the interface that they were taken from.
@@ -23,7 +24,9 @@ pub mod tap;
 pub mod tun;
 pub mod udp;
 mod virtio;
+mod xdp_holder;
 
 pub use error::Error;
 pub use fastlane_netlink::LinkEvents;
 pub use interface::{Interface, Offload};
+pub use xdp_holder::XdpHolder;

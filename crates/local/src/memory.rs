@@ -37,6 +37,8 @@ pub enum Error {
 ///
 /// Waiting packets hold frames of the lane's pool until [`Queue::close`]. Partial checksums stay
 /// partial, because no packet leaves.
+// Each burst writes it: it shares no cache line with what another lane writes.
+#[repr(align(64))]
 #[derive(Debug)]
 pub struct Memory {
     port: PortId,

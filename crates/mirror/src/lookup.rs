@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane_core::PortId;
 use fastlane_table::{
-    ArrayReader, Guard, HashEntry, HashReader, Lpm4Reader, Lpm6Reader, TableError,
+    ArrayReader, Guard, HashEntry, HashReader, Lpm4Reader, Lpm6Reader, PrefixValue, TableError,
 };
 
 use super::records::{
@@ -232,11 +232,11 @@ impl Mirror {
         let mut numbers = [None; BATCH];
         routes.lookup_many(guard, &destinations[..count], &mut numbers[..count]);
         for number in numbers[..count].iter().flatten() {
-            self.groups.prefetch(*number as usize);
+            self.groups.prefetch(number.get() as usize);
         }
         let mut found: [Option<(&GroupRecord, u32)>; BATCH] = [None; BATCH];
         for (index, number) in numbers[..count].iter().enumerate() {
-            let group = number.and_then(|number| self.groups.get(guard, number as usize));
+            let group = number.and_then(|number| self.groups.get(guard, number.get() as usize));
             found[index] = group.map(|group| {
                 let hop = group.pick(hashes[index]);
                 self.hops.prefetch(hop as usize);
@@ -245,7 +245,7 @@ impl Mirror {
         }
         let mut on_link = OnLink::new();
         for (index, destination) in destinations[..count].iter().enumerate() {
-            let number = numbers[index];
+            let number = numbers[index].map(PrefixValue::get);
             let group =
                 found[index].map(|(group, hop)| (group, self.hops.get(guard, hop as usize)));
             lookups[index] = match resolve(*destination, number, group) {
@@ -268,7 +268,7 @@ impl Mirror {
         &self,
         guard: &Guard,
         on_link: &OnLink,
-        numbers: &[Option<u32>; BATCH],
+        numbers: &[Option<PrefixValue>; BATCH],
         groups: &[Option<(&GroupRecord, u32)>; BATCH],
         lookups: &mut [RouteLookup],
     ) {
@@ -283,7 +283,7 @@ impl Mirror {
             };
             if let Some(hop) = self.hops.get(guard, hop as usize).filter(|hop| hop.state == ON_LINK)
             {
-                let next_hop = next_hop(group, hop, neighbour.value.mac, route, A::IPV6);
+                let next_hop = next_hop(group, hop, neighbour.value.mac, route.get(), A::IPV6);
                 lookups[index] = RouteLookup::Forward(next_hop);
             }
         }

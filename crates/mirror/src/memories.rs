@@ -11,7 +11,7 @@ use super::records::{
 };
 
 /// Version of the record layouts; writer and readers must agree.
-const VERSION: u64 = 0x6d69_7272_6f72_0001; // "mirror", 1
+const VERSION: u64 = 0x6d69_7272_6f72_0002; // "mirror", 2
 
 /// Shared memory of all tables of a mirror. [`named`](Self::named) lists the names.
 #[derive(Clone, Debug)]

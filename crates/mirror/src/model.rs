@@ -6,7 +6,7 @@
 //! requests new dumps. Until they are applied, no hop over such an interface counts as usable.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::message::{
     Address, Hop, Link, Message, Neighbour, NextHop, NextHopKind, Position, Route, Rule,
@@ -41,6 +41,15 @@ pub struct NeighbourId {
     pub link: u32,
     /// IP address.
     pub address: IpAddr,
+}
+
+/// Addresses of an interface from which packets of this host can be sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkAddresses {
+    /// IPv4 address.
+    pub v4: Option<Ipv4Addr>,
+    /// IPv6 address.
+    pub v6: Option<Ipv6Addr>,
 }
 
 /// Set of changed objects.
@@ -102,7 +111,9 @@ impl Model {
             Message::LinkRemoved(index) => self.link_gone(index, changes),
             Message::Address(address) => {
                 changes.addresses.insert(address.address);
-                self.addresses.insert(address);
+                if self.addresses.insert(address) {
+                    changes.links.insert(address.link);
+                }
             }
             Message::AddressRemoved(address) => self.address_gone(address, changes),
             Message::Neighbour(neighbour) => {
@@ -164,13 +175,13 @@ impl Model {
             return;
         }
         changes.addresses.insert(address.address);
+        changes.links.insert(address.link);
         if address.address.is_ipv6() {
             return; // Linux says what becomes of the routes
         }
         let is_last = !self.has_ipv4(address.link);
         if is_last {
             self.flushed.insert(address.link);
-            changes.links.insert(address.link);
         }
         changes.inconsistency = Some(Inconsistency::SilentChange);
     }
@@ -231,6 +242,23 @@ impl Model {
     #[must_use]
     pub fn addresses(&self) -> &BTreeSet<Address> {
         &self.addresses
+    }
+
+    /// Returns the lowest IPv4 and the lowest IPv6 address of an interface that are not link-local.
+    #[must_use]
+    pub fn addresses_of(&self, link: u32) -> LinkAddresses {
+        let address = IpAddr::from([0; 4]);
+        let start = Address { link, address, prefix: Prefix::new(address, 0) };
+        let own = || self.addresses.range(start..).take_while(|own| own.link == link);
+        let v4 = own().find_map(|own| match own.address {
+            IpAddr::V4(v4) => (!v4.is_link_local() && !v4.is_loopback()).then_some(v4),
+            IpAddr::V6(_) => None,
+        });
+        let v6 = own().find_map(|own| match own.address {
+            IpAddr::V6(v6) => (!v6.is_unicast_link_local() && !v6.is_loopback()).then_some(v6),
+            IpAddr::V4(_) => None,
+        });
+        LinkAddresses { v4, v6 }
     }
 
     fn has_ipv4(&self, link: u32) -> bool {

@@ -202,7 +202,7 @@ impl Publisher {
     fn write_link(&mut self, index: u32, state: &Model) {
         let record = state.links().get(&index).map(|link| {
             let port = self.ports.get(&index).copied();
-            LinkRecord::new(link, state.is_usable(index), port)
+            LinkRecord::new(link, state.is_usable(index), port, state.addresses_of(index))
         });
         // Next hops come first, because the interface may be down.
         let mut done = self.groups.link_changed(index, state, &self.ports);

@@ -9,6 +9,7 @@ use fastlane_core::PortId;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::message::{Link, Neighbour};
+use super::model::LinkAddresses;
 
 /// Port number that means "not a port".
 pub(super) const NO_PORT: u16 = u16::MAX;
@@ -36,13 +37,22 @@ pub struct LinkRecord {
     flags: u32,
     port: u16,
     mac: [u8; 6],
+    /// Lowest address of each family that is not link-local; zeros if it has none.
+    address4: [u8; 4],
+    address6: [u8; 16],
 }
 
 const UP: u32 = 1;
 const ETHERNET: u32 = 2;
 
 impl LinkRecord {
-    pub(super) fn new(link: &Link, usable: bool, port: Option<PortId>) -> Self {
+    /// Creates the record of an interface with these addresses.
+    pub(super) fn new(
+        link: &Link,
+        usable: bool,
+        port: Option<PortId>,
+        addresses: LinkAddresses,
+    ) -> Self {
         let flag = |on, flag| if on { flag } else { 0 };
         Self {
             index: link.index,
@@ -53,7 +63,19 @@ impl LinkRecord {
             flags: flag(usable, UP) | flag(link.ethernet, ETHERNET),
             port: port.map_or(NO_PORT, |port| port.0),
             mac: link.mac,
+            address4: addresses.v4.map_or([0; 4], |address| address.octets()),
+            address6: addresses.v6.map_or([0; 16], |address| address.octets()),
         }
+    }
+
+    /// Returns the lowest address of a family that is not link-local, if the interface has one.
+    #[must_use]
+    pub fn address(&self, ipv6: bool) -> Option<IpAddr> {
+        let address = match ipv6 {
+            false => IpAddr::from(self.address4),
+            true => IpAddr::from(self.address6),
+        };
+        (!address.is_unspecified()).then_some(address)
     }
 
     /// Returns the interface index.

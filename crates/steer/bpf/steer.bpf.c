@@ -36,6 +36,9 @@
 #define KNOWS_ALL 0x3f
 // The rule compares addresses.
 #define HAS_PREFIX (1 << 16)
+// The rule matches fragments, by the fields that each of them has.
+#define HAS_FRAGMENTS (1 << 17)
+#define EACH_FRAGMENT (KNOWS_IPV4 | KNOWS_IPV6 | KNOWS_PROTOCOL)
 #define ANY_PROTOCOL 0x100
 
 // Encoded by src/program.rs: words in the machine's byte order, addresses in the network's.
@@ -230,9 +233,16 @@ static __always_inline void read_ipv6(const struct frame *frame, __u32 offset, s
 	}
 	if (is_extension(next))
 		return;
+	key->fragment = next == NEXT_FRAGMENT;
+	if (key->fragment) {
+		__u16 fragment[4];
+
+		if (!read_bytes(frame, offset, fragment, sizeof(fragment)))
+			return;
+		next = *(__u8 *)fragment;
+	}
 	key->knows |= KNOWS_PROTOCOL;
 	key->protocol = next;
-	key->fragment = next == NEXT_FRAGMENT;
 	if (!key->fragment)
 		read_transport(frame, offset, next, key);
 }
@@ -274,13 +284,18 @@ static __always_inline int rule_matches(const struct rule *rule, const struct ke
 {
 	__u32 needs = rule->needs & KNOWS_ALL;
 
+	if (key->fragment) {
+		if (!(rule->needs & HAS_FRAGMENTS))
+			return 0;
+		needs &= EACH_FRAGMENT;
+	}
 	if ((key->knows & needs) != needs)
 		return 0;
 	if (rule->ethertype && rule->ethertype != key->ethertype)
 		return 0;
 	if (rule->protocol != ANY_PROTOCOL && rule->protocol != key->protocol)
 		return 0;
-	if (key->port < rule->port_first || key->port > rule->port_last)
+	if (!key->fragment && (key->port < rule->port_first || key->port > rule->port_last))
 		return 0;
 	if (!(rule->needs & HAS_PREFIX))
 		return 1;
@@ -324,7 +339,7 @@ static __always_inline int is_fast(const struct steering *table, const struct fr
 	if (!table->count)
 		return 1;
 	read_key(frame, tags, &key);
-	return !key.fragment && match(&key);
+	return match(&key);
 }
 
 static __always_inline void add_to(enum count which)

@@ -5,8 +5,8 @@
 //! [`Program`] loads and attaches, do the same in the kernel. `tests/agreement.rs` compares them
 //! over random rules and frames. [`LaneKey`] assigns frames to lanes.
 //!
-//! Without rules every frame is claimed. With rules a frame is claimed if any rule matches, except
-//! that an IP fragment never is (see [`Rules::matches`]).
+//! Without rules every frame is claimed. With rules a frame is claimed if any rule matches, an IP
+//! fragment only by rules for fragments (see [`Rules::matches`]).
 //!
 //! # The forms of a rule
 //! | form | where | purpose |
@@ -33,6 +33,7 @@ mod attach;
 mod error;
 mod key;
 mod link;
+mod loaded;
 mod program;
 mod rules;
 mod settings;
@@ -41,6 +42,7 @@ mod test_run;
 pub use error::ProgramError;
 pub use key::{KeyField, Keyed, LaneKey};
 pub use link::XdpMode;
+pub use loaded::{program_link, program_name};
 pub use program::{MAX_QUEUES, Program, ProgramHandover};
 pub use rules::{Field, MAX_RULES, PortRange, Prefix, Rule, RuleError, RuleFault, Rules};
 pub use settings::{Counts, Settings};

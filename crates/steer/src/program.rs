@@ -39,6 +39,8 @@ type EncodedSteering = [u32; HEAD_WORDS + MAX_RULES * RULE_WORDS];
 
 /// Flag of rules with a prefix. The others skip the comparison of addresses.
 const HAS_PREFIX: u32 = 1 << 16;
+/// Flag of rules that match fragments.
+const HAS_FRAGMENTS: u32 = 1 << 17;
 /// Fields of both IP versions, which no frame has.
 const NEEDS_MORE_THAN_EXISTS: u32 = 0b11;
 /// Marker for any IP protocol.
@@ -382,10 +384,13 @@ type EncodedRule = [u32; RULE_WORDS];
 fn encode_rule(rule: &Rule) -> EncodedRule {
     let mut words = [0; RULE_WORDS];
     let ports = rule.ports();
-    words[0] = rule.needs() | if rule.has_prefix() { HAS_PREFIX } else { 0 };
+    let flag = |is_set, flag| if is_set { flag } else { 0 };
+    words[0] = rule.needs() | flag(rule.has_prefix(), HAS_PREFIX);
+    words[0] |= flag(rule.fragments, HAS_FRAGMENTS);
     // No EtherType is 0, so 0 means any.
     words[1] = rule.ethertype.map_or(0, u32::from);
-    words[2] = rule.protocol.map_or(ANY_PROTOCOL, u32::from);
+    let protocol = if rule.fragments { rule.ip_protocol() } else { rule.protocol };
+    words[2] = protocol.map_or(ANY_PROTOCOL, u32::from);
     words[3] = u32::from(ports.first);
     words[4] = u32::from(ports.last);
     for (offset, prefix) in [(5, rule.source), (13, rule.destination)] {

@@ -67,6 +67,10 @@ pub struct Rule {
     pub tcp_port: Option<PortRange>,
     /// GTP-U: UDP destination port 2152, GTP version 1, protocol type 1 (3GPP TS 29.281 5.1).
     pub gtp_u: bool,
+    /// IP fragments too, the first and the later ones. They match by the fields that every fragment
+    /// has: EtherType, addresses, and the protocol that the rule names or implies. Ports and the
+    /// GTP-U header are not compared.
+    pub fragments: bool,
 }
 
 /// IP prefix. The bits of `address` after `length` must be zero.
@@ -149,6 +153,8 @@ pub enum Field {
     TcpPort,
     /// Field [`Rule::gtp_u`].
     GtpU,
+    /// Field [`Rule::fragments`].
+    Fragments,
 }
 
 impl Rule {
@@ -160,6 +166,13 @@ impl Rule {
     pub(crate) fn ports(&self) -> PortRange {
         let all = PortRange { first: 0, last: u16::MAX };
         self.udp_port.or(self.tcp_port).unwrap_or(all)
+    }
+
+    /// Returns the IP protocol that the rule names or implies.
+    pub(crate) fn ip_protocol(&self) -> Option<u8> {
+        let is_udp = self.udp_port.is_some() || self.gtp_u;
+        let implied = is_udp.then_some(UDP).or(self.tcp_port.map(|_| TCP));
+        self.protocol.or(implied)
     }
 
     /// Returns the fields that must be known of a frame before the rule can match.
@@ -179,7 +192,7 @@ impl Rule {
 
     /// Checks the rule by itself.
     pub(crate) fn check(&self) -> Result<(), RuleFault> {
-        if *self == Rule::default() {
+        if (Rule { fragments: false, ..self.clone() }) == Rule::default() {
             return Err(RuleFault::Empty);
         }
         if let Some(ethertype) = self.ethertype {
@@ -223,6 +236,9 @@ impl Rule {
         let not_ip = self.ethertype.is_some_and(|ethertype| ![IPV4, IPV6].contains(&ethertype));
         match self.transport_fields().next() {
             Some(field) if not_ip => Err(RuleFault::Contradiction(Field::Ethertype, field)),
+            None if not_ip && self.fragments => {
+                Err(RuleFault::Contradiction(Field::Ethertype, Field::Fragments))
+            }
             _ => Ok(()),
         }
     }
@@ -339,6 +355,7 @@ impl fmt::Display for Field {
             Field::UdpPort => "udp-port",
             Field::TcpPort => "tcp-port",
             Field::GtpU => "gtp-u",
+            Field::Fragments => "fragments",
         })
     }
 }
@@ -409,16 +426,14 @@ impl Rules {
     ///
     /// Without rules every frame is claimed, runts too. With rules:
     /// * A frame that cannot be read far enough for a rule does not match it. A rule on the
-    ///   EtherType
-    ///   needs Ethernet only, a prefix the fixed IP header, a port the whole fixed UDP or TCP
-    ///   header,
-    ///   GTP-U its eight mandatory octets. The end of the frame limits the reading; the application
-    ///   must check the length fields of headers.
-    /// * An IP fragment is never claimed, not even the first one. Only the first one carries the
-    ///   ports,
-    ///   so the others go to Linux, and Linux can only reassemble complete datagrams. An IPv6
-    ///   packet
-    ///   with a fragment header is a fragment, even an atomic one (RFC 6946).
+    ///   EtherType needs Ethernet only, a prefix the fixed IP header, a port the whole fixed UDP or
+    ///   TCP header, GTP-U its eight mandatory octets. The end of the frame limits the reading; the
+    ///   application must check the length fields of headers.
+    /// * An IP fragment, also the first one, matches only rules with
+    ///   [`fragments`](Rule::fragments), without regard to ports. Only the first one carries them,
+    ///   so otherwise all go to Linux, which can only reassemble complete datagrams. An IPv6 packet
+    ///   with a fragment header is a fragment, even an atomic one (RFC 6946). Its protocol is the
+    ///   next header of the fragment header.
     ///
     /// Neither allocates nor panics. A frame of IPv4 without VLAN tags, options and fragmentation
     /// takes about 45 instructions with one rule, any other about 100 more.
@@ -451,7 +466,7 @@ impl Rules {
             return true;
         }
         let key = FrameKey::read(frame);
-        !key.fragment && self.matchers.iter().any(|matcher| matcher.matches(&key))
+        self.matchers.iter().any(|matcher| matcher.matches(&key))
     }
 }
 

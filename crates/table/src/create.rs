@@ -43,14 +43,6 @@ impl Spec {
         Ok(Header::read(memory, 0)?.spec)
     }
 
-    /// Returns the id of the process that became the table's writer last, or 0 if none did.
-    ///
-    /// # Errors
-    /// Returns the errors of [`of`](Self::of).
-    pub fn writer_of(memory: &Arc<SharedMemory>) -> Result<u32, TableError> {
-        Ok(Header::read(memory, 0)?.writer())
-    }
-
     /// Returns the size of the table's memory, in bytes.
     ///
     /// # Errors

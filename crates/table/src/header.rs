@@ -170,10 +170,6 @@ impl Header {
         &self.spec.name
     }
 
-    pub(crate) fn writer(&self) -> u32 {
-        self.words.load(WRITER) as u32
-    }
-
     pub(crate) fn generation(&self) -> u64 {
         self.words.load(GENERATION)
     }

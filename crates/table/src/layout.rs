@@ -8,6 +8,12 @@ pub(crate) const PAGE: usize = 4096;
 
 /// Number of words in a group of a prefix table.
 pub(crate) const GROUP: usize = 256;
+/// Bit of a word of a prefix table that is a route.
+pub(crate) const ROUTE: u32 = 1 << 31;
+/// Bit of a word of a prefix table that links to a group.
+pub(crate) const LINK: u32 = 1 << 30;
+/// Bits of a word of a prefix table that are a value or the number of a group.
+pub(crate) const NUMBER: u32 = (1 << 22) - 1;
 /// Size of a cache line, in bytes.
 pub(crate) const CACHE_LINE: usize = 64;
 /// Maximum number of entries, groups or slots. They are numbered by 32-bit words.

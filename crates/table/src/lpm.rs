@@ -19,6 +19,7 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use crate::simd::Gather;
 use crate::{Key, Kind};
 
 mod lpm_attach;
@@ -40,7 +41,7 @@ pub type Lpm4Writer = LpmWriter<Ipv4Addr>;
 pub type Lpm6Writer = LpmWriter<Ipv6Addr>;
 
 /// An IPv4 or IPv6 address.
-pub trait Address: Copy + Eq + fmt::Debug + fmt::Display + Send + Sync + 'static {
+pub trait Address: Gather + Copy + Eq + fmt::Debug + fmt::Display + Send + Sync + 'static {
     /// Kind of the prefix tables for these addresses.
     const KIND: Kind;
     /// Number of bits of an address.
@@ -181,3 +182,6 @@ impl<A: Address> fmt::Display for Prefix<A> {
 fn mask(length: u8) -> u128 {
     u128::MAX.checked_shl(128_u32.saturating_sub(length.into())).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;

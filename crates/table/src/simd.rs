@@ -1,5 +1,18 @@
-//! Processor-specific instructions: prefetch, and comparison of eight tags at once.
+//! Processor-specific instructions: prefetch, comparison of eight tags at once, and lookups of 32
+//! addresses in a prefix table by gathers.
+//!
+//! # Gathers
+//! A writer changes words while they are gathered. All reads of words are inline assembly: to the
+//! language they are foreign reads, as by another process, and no data race. The processor reads
+//! each lane like an aligned load of 32 bits, which is never torn (Intel SDM, volume 3, 9.1.1; AMD
+//! APM, volume 2, 7.3.2), and x86 keeps loads of different instructions in order. An index that
+//! comes from a word is compared with the number of words in a register before it is used.
 #![allow(unsafe_code, reason = "intrinsics")]
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::AtomicU32;
+
+use crate::prefix_value::PrefixValue;
 
 /// Prefetches the cache line of `address`, which need not be valid.
 #[inline(always)]
@@ -50,6 +63,404 @@ fn portable(tags: [u64; 2], tag: u16) -> u32 {
         ((zero >> 15).wrapping_mul(0x1000_2000_4000_8000) >> 60) as u32
     };
     half(tags[0]) | half(tags[1]) << 4
+}
+
+/// Number of addresses that are looked up together.
+pub(crate) const BATCH: usize = 32;
+
+/// Instructions that look up a batch. The processor has those of every existing value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InstructionSet(Extension);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extension {
+    None,
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    Avx2,
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    Avx512,
+}
+
+impl InstructionSet {
+    /// Returns all that this processor has, the fastest one last.
+    pub(crate) fn supported() -> impl DoubleEndedIterator<Item = Self> {
+        let all = [
+            (true, Extension::None),
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            (is_x86_feature_detected!("avx2"), Extension::Avx2),
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            (
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw"),
+                Extension::Avx512,
+            ),
+        ];
+        all.into_iter().filter(|(has, _)| *has).map(|(_, extension)| Self(extension))
+    }
+
+    /// Returns the fastest one that this processor has.
+    pub(crate) fn fastest() -> Self {
+        Self::supported().next_back().unwrap_or(Self(Extension::None))
+    }
+
+    /// Returns true if nothing can be gathered.
+    pub(crate) fn is_scalar(self) -> bool {
+        self.0 == Extension::None
+    }
+}
+
+/// Words of a prefix table.
+#[derive(Clone, Copy, Debug)]
+pub struct TrieWords<'t> {
+    /// Words of the root, indexed by the first bits of an address.
+    pub(crate) root: &'t [AtomicU32],
+    /// Words of all groups.
+    pub(crate) groups: &'t [AtomicU32],
+}
+
+/// Addresses that can be looked up with gather instructions.
+pub trait Gather: Sized {
+    /// Looks up a batch. Returns false, and has written nothing, if these instructions have no
+    /// gather for these addresses.
+    fn gather(
+        instructions: InstructionSet,
+        words: TrieWords<'_>,
+        addresses: &[Self; BATCH],
+        values: &mut [Option<PrefixValue>; BATCH],
+    ) -> bool;
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+mod portable {
+    use super::*;
+
+    macro_rules! no_gather {
+        ($($address:ty),*) => {$(
+            impl Gather for $address {
+                #[inline(always)]
+                fn gather(
+                    _: InstructionSet,
+                    _: TrieWords<'_>,
+                    _: &[Self; BATCH],
+                    _: &mut [Option<PrefixValue>; BATCH],
+                ) -> bool {
+                    false
+                }
+            }
+        )*};
+    }
+    no_gather!(Ipv4Addr, Ipv6Addr);
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86_64 {
+    use std::arch::asm;
+    use std::arch::x86_64::*;
+
+    use super::*;
+    use crate::layout::{LINK, NUMBER, ROUTE};
+
+    /// Number of words in the root of a prefix table for IPv4 and for IPv6.
+    const ROOT4: usize = 1 << 24;
+    const ROOT6: usize = 1 << 16;
+
+    // The vector code reads addresses as octets in their order, which is checked here. All 32 and
+    // all 128 bits of them are values, so they have no padding.
+    // SAFETY: types of equal size without padding, and any bytes are octets.
+    const OCTETS4: [u8; 4] = unsafe { std::mem::transmute(Ipv4Addr::new(1, 2, 3, 4)) };
+    const _: () = assert!(matches!(OCTETS4, [1, 2, 3, 4]));
+    const BITS6: u128 = 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10;
+    // SAFETY: as above.
+    const OCTETS6: [u8; 16] = unsafe { std::mem::transmute(Ipv6Addr::from_bits(BITS6)) };
+    const _: () = assert!(u128::from_be_bytes(OCTETS6) == BITS6);
+
+    impl Gather for Ipv4Addr {
+        #[inline]
+        fn gather(
+            instructions: InstructionSet,
+            words: TrieWords<'_>,
+            addresses: &[Self; BATCH],
+            values: &mut [Option<PrefixValue>; BATCH],
+        ) -> bool {
+            let Some(root) = words.root.first_chunk::<ROOT4>() else { return false };
+            if instructions.0 == Extension::None {
+                return false;
+            }
+            // SAFETY: the processor has AVX2, as all others of `InstructionSet` include it.
+            unsafe { ipv4_avx2(root, words.groups, addresses, values) };
+            true
+        }
+    }
+
+    impl Gather for Ipv6Addr {
+        #[inline]
+        fn gather(
+            instructions: InstructionSet,
+            words: TrieWords<'_>,
+            addresses: &[Self; BATCH],
+            values: &mut [Option<PrefixValue>; BATCH],
+        ) -> bool {
+            let Some(root) = words.root.first_chunk::<ROOT6>() else { return false };
+            if instructions.0 != Extension::Avx512 {
+                return false;
+            }
+            // SAFETY: the processor has the instructions (`InstructionSet`).
+            unsafe { ipv6_avx512(root, words.groups, addresses, values) };
+            true
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn ipv6_avx512(
+        root: &[AtomicU32; ROOT6],
+        groups: &[AtomicU32],
+        addresses: &[Ipv6Addr; BATCH],
+        values: &mut [Option<PrefixValue>; BATCH],
+    ) {
+        let (all, none) = (0xFFFF, _mm512_setzero_si512());
+        let octet = _mm512_set1_epi32(0xFF);
+        let mut octets = [quarter_512(addresses, 0, 0), quarter_512(addresses, 1, 0)];
+        let mut words = [none; 2];
+        let mut linked = [0; 2];
+        for half in 0..2 {
+            let high = _mm512_slli_epi32::<8>(_mm512_and_si512(octets[half], octet));
+            let low = _mm512_and_si512(_mm512_srli_epi32::<8>(octets[half]), octet);
+            // SAFETY: the indexes have 16 bits, and the root has that many words.
+            words[half] = unsafe { gather_512(root, _mm512_or_si512(high, low), all, none) };
+            linked[half] = linked_512(words[half]);
+            octets[half] = _mm512_srli_epi32::<16>(octets[half]);
+        }
+        // The halves take turns, so that the misses of all 32 addresses overlap.
+        for level in 0..14 {
+            if linked[0] | linked[1] == 0 {
+                break;
+            }
+            if level % 4 == 2 {
+                let quarter = (level + 2) / 4;
+                octets = [quarter_512(addresses, 0, quarter), quarter_512(addresses, 1, quarter)];
+            }
+            for half in 0..2 {
+                let step = _mm512_and_si512(octets[half], octet);
+                octets[half] = _mm512_srli_epi32::<8>(octets[half]);
+                words[half] = below_512(groups, words[half], linked[half], step);
+                linked[half] = linked_512(words[half]);
+            }
+        }
+        store_512(words, values);
+    }
+
+    /// Returns four octets of each of the 16 addresses in a half of a batch, from octet
+    /// `4 * quarter` on, the first one in the lowest bits.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn quarter_512(addresses: &[Ipv6Addr; BATCH], half: usize, quarter: usize) -> __m512i {
+        let half = &addresses.as_chunks::<16>().0[half];
+        let start = half.as_ptr().cast::<i32>();
+        // SAFETY: 16 addresses of 16 bytes are four vectors of 64.
+        let four = unsafe {
+            [
+                _mm512_loadu_epi32(start),
+                _mm512_loadu_epi32(start.add(16)),
+                _mm512_loadu_epi32(start.add(32)),
+                _mm512_loadu_epi32(start.add(48)),
+            ]
+        };
+        let every_fourth = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 28, 24, 20, 16, 12, 8, 4, 0);
+        let indexes = _mm512_add_epi32(every_fourth, _mm512_set1_epi32(quarter as i32));
+        let low = _mm512_permutex2var_epi32(four[0], indexes, four[1]);
+        let high = _mm512_permutex2var_epi32(four[2], indexes, four[3]);
+        _mm512_inserti64x4::<1>(low, _mm512_castsi512_si256(high))
+    }
+
+    /// Returns the lanes whose word links to a group.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn linked_512(words: __m512i) -> __mmask16 {
+        _mm512_test_epi32_mask(words, _mm512_set1_epi32(LINK.cast_signed()))
+    }
+
+    /// Replaces the words of the lanes `linked` by those of their groups at index `step`, which is
+    /// below 256. A group that does not exist has no routes.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn below_512(
+        groups: &[AtomicU32],
+        words: __m512i,
+        linked: __mmask16,
+        step: __m512i,
+    ) -> __m512i {
+        let number = _mm512_and_si512(words, _mm512_set1_epi32(NUMBER.cast_signed()));
+        let index = _mm512_or_si512(_mm512_slli_epi32::<8>(number), step);
+        let count = _mm512_set1_epi32(groups.len().min(1 << 30) as i32);
+        let inside = _mm512_mask_cmplt_epu32_mask(linked, index, count);
+        let rest = _mm512_maskz_mov_epi32(!linked, words);
+        // SAFETY: the lanes `inside` have an index below the number of words.
+        unsafe { gather_512(groups, index, inside, rest) }
+    }
+
+    /// Loads the words at the indexes of the lanes in `mask`. Other lanes keep their word.
+    ///
+    /// # Safety
+    /// The index of each lane in `mask` is below the number of words.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn gather_512(
+        from: &[AtomicU32],
+        index: __m512i,
+        mask: __mmask16,
+        words: __m512i,
+    ) -> __m512i {
+        let mut words = words;
+        // SAFETY: reads 32 bits of each lane in the mask, inside the slice by the caller's promise;
+        // they are accessed as atomics elsewhere (see the module). The other lanes are not read.
+        unsafe {
+            asm!(
+                "vpgatherdd {words} {{{mask}}}, [{from} + {index} * 4]",
+                words = inout(zmm_reg) words,
+                mask = inout(kreg) mask => _,
+                index = in(zmm_reg) index,
+                from = in(reg) from.as_ptr(),
+                options(nostack, preserves_flags, readonly),
+            );
+        }
+        words
+    }
+
+    /// Stores the values of words that are routes, and `None` for the others.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn store_512(words: [__m512i; 2], values: &mut [Option<PrefixValue>; BATCH]) {
+        let kind = _mm512_set1_epi32((ROUTE | LINK).cast_signed());
+        let route = _mm512_set1_epi32(ROUTE.cast_signed());
+        let value = _mm512_set1_epi32((ROUTE | NUMBER).cast_signed());
+        let start = values.as_mut_ptr().cast::<i32>();
+        for (half, word) in words.into_iter().enumerate() {
+            let routes = _mm512_cmpeq_epi32_mask(_mm512_and_si512(word, kind), route);
+            let found = _mm512_maskz_and_epi32(routes, word, value);
+            // SAFETY: 32 values of 4 bytes, of which any bits are one: see `PrefixValue`.
+            unsafe { _mm512_storeu_epi32(start.add(16 * half), found) };
+        }
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn ipv4_avx2(
+        root: &[AtomicU32; ROOT4],
+        groups: &[AtomicU32],
+        addresses: &[Ipv4Addr; BATCH],
+        values: &mut [Option<PrefixValue>; BATCH],
+    ) {
+        let fours = addresses.as_chunks::<4>().0;
+        let mut words = [_mm256_setzero_si256(); 4];
+        let mut any = words[0];
+        for eight in 0..4 {
+            let low = root_words(root, &fours[2 * eight]);
+            let high = root_words(root, &fours[2 * eight + 1]);
+            words[eight] = _mm256_set_m128i(high, low);
+            any = _mm256_or_si256(any, words[eight]);
+        }
+        if _mm256_testz_si256(any, _mm256_set1_epi32(LINK.cast_signed())) == 0 {
+            for (eight, word) in words.iter_mut().enumerate() {
+                // SAFETY: 32 addresses of 4 bytes.
+                let octets =
+                    unsafe { _mm256_loadu_si256(addresses.as_ptr().add(8 * eight).cast()) };
+                let step = _mm256_srli_epi32::<24>(octets);
+                *word = below_256(groups, *word, step);
+            }
+        }
+        let kind = _mm256_set1_epi32((ROUTE | LINK).cast_signed());
+        let route = _mm256_set1_epi32(ROUTE.cast_signed());
+        let value = _mm256_set1_epi32((ROUTE | NUMBER).cast_signed());
+        for (eight, word) in words.into_iter().enumerate() {
+            let routes = _mm256_cmpeq_epi32(_mm256_and_si256(word, kind), route);
+            let found = _mm256_and_si256(_mm256_and_si256(word, value), routes);
+            // SAFETY: 32 values of 4 bytes, of which any bits are one: see `PrefixValue`.
+            unsafe { _mm256_storeu_si256(values.as_mut_ptr().add(8 * eight).cast(), found) };
+        }
+    }
+
+    /// Loads the words of four addresses from the root, one by one. That is faster than a gather,
+    /// which the processors of AMD split into more operations.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn root_words(root: &[AtomicU32; ROOT4], addresses: &[Ipv4Addr; 4]) -> __m128i {
+        let words;
+        // SAFETY: reads four addresses of 4 bytes, and words at indexes of 24 bits, as many as the
+        // root has. They are accessed as atomics elsewhere (see the module).
+        unsafe {
+            asm!(
+                "mov {first:e}, dword ptr [{addresses}]",
+                "mov {second:e}, dword ptr [{addresses} + 4]",
+                "mov {third:e}, dword ptr [{addresses} + 8]",
+                "mov {fourth:e}, dword ptr [{addresses} + 12]",
+                "bswap {first:e}",
+                "bswap {second:e}",
+                "bswap {third:e}",
+                "bswap {fourth:e}",
+                "shr {first:e}, 8",
+                "shr {second:e}, 8",
+                "shr {third:e}, 8",
+                "shr {fourth:e}, 8",
+                "vmovd {words}, dword ptr [{root} + {first} * 4]",
+                "vpinsrd {words}, {words}, dword ptr [{root} + {second} * 4], 1",
+                "vpinsrd {words}, {words}, dword ptr [{root} + {third} * 4], 2",
+                "vpinsrd {words}, {words}, dword ptr [{root} + {fourth} * 4], 3",
+                words = out(xmm_reg) words,
+                first = out(reg) _,
+                second = out(reg) _,
+                third = out(reg) _,
+                fourth = out(reg) _,
+                addresses = in(reg) addresses.as_ptr(),
+                root = in(reg) root.as_ptr(),
+                options(nostack, readonly),
+            );
+        }
+        words
+    }
+
+    /// Replaces each word that links to a group by that of the group at index `step`, which is
+    /// below 256. A group that does not exist has no routes.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn below_256(groups: &[AtomicU32], words: __m256i, step: __m256i) -> __m256i {
+        let group = _mm256_set1_epi32(LINK.cast_signed());
+        let linked = _mm256_cmpeq_epi32(_mm256_and_si256(words, group), group);
+        let number = _mm256_and_si256(words, _mm256_set1_epi32(NUMBER.cast_signed()));
+        let index = _mm256_or_si256(_mm256_slli_epi32::<8>(number), step);
+        // Both are at most 2^30, so a signed comparison is right.
+        let count = _mm256_set1_epi32(groups.len().min(1 << 30) as i32);
+        let inside = _mm256_and_si256(linked, _mm256_cmpgt_epi32(count, index));
+        // SAFETY: the lanes `inside` have an index below the number of words.
+        unsafe { gather_256(groups, index, inside, _mm256_andnot_si256(linked, words)) }
+    }
+
+    /// Loads the words at the indexes of the lanes whose mask has its highest bit set. Other lanes
+    /// keep their word.
+    ///
+    /// # Safety
+    /// The index of each lane in `mask` is below the number of words.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn gather_256(
+        from: &[AtomicU32],
+        index: __m256i,
+        mask: __m256i,
+        words: __m256i,
+    ) -> __m256i {
+        let mut words = words;
+        // SAFETY: as in `gather_512`.
+        unsafe {
+            asm!(
+                "vpgatherdd {words}, [{from} + {index} * 4], {mask}",
+                words = inout(ymm_reg) words,
+                mask = inout(ymm_reg) mask => _,
+                index = in(ymm_reg) index,
+                from = in(reg) from.as_ptr(),
+                options(nostack, preserves_flags, readonly),
+            );
+        }
+        words
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fastlane_table::{
     ArrayReader, ArrayWriter, EntryId, Guard, HashReader, HashWriter, Lpm6Reader, Lpm6Writer,
-    Pending, Prefix, Readers, Reset, SharedMemory, SharedWords, Spec, State,
+    Pending, Prefix, PrefixValue, Readers, Reset, SharedMemory, SharedWords, Spec, State,
 };
 use proptest::prelude::*;
 
@@ -123,7 +123,7 @@ proptest! {
             let mut values = vec![None; addresses.len()];
             reader.lookup_many(&guard, &addresses, &mut values);
             let single = addresses.iter().map(|address| reader.lookup(&guard, *address));
-            prop_assert!(single.eq(values));
+            prop_assert!(single.eq(values.iter().map(|value| value.map(PrefixValue::get))));
         }
         if let Ok(writer) = Lpm6Writer::attach(&memory, &readers) {
             let routes: Vec<_> = writer.iter().collect();

@@ -99,9 +99,9 @@ impl UpfLab {
     #[must_use]
     pub fn configuration(&self, sessions: u32, changes: &[(&str, Value)]) -> Value {
         let mut n3 = self.driver.port("n3", "10.30.0.1/24");
-        n3["steer"] = json!([{"udp-port": 2152}]);
+        n3["steer"] = json!([{"udp-port": 2152, "fragments": true}]);
         let mut n6 = self.driver.port("n6", "10.60.0.1/24");
-        n6["steer"] = json!([{"destination": "10.45.0.0/16"}]);
+        n6["steer"] = json!([{"destination": "10.45.0.0/16", "fragments": true}]);
         let mut app = json!({
             "node-id": "10.40.0.1",
             "n4": {"addresses": ["10.40.0.1"], "t1-ms": T1_MS, "n1": N1, "heartbeat-s": 1},

@@ -176,6 +176,7 @@ impl NodeView for BackendView<'_> {
             reports: *self.node.reports(),
             tables: self.node.sessions().published().entries(),
             causes: fast.map(cause).unwrap_or_default(),
+            is_open: self.node.is_open(),
             statistics: self.node.statistics().clone(),
             paths: [answering, self.node.paths().len() - answering],
             is_fast_alive: fast.is_some_and(|(slow, _)| slow.is_alive()),

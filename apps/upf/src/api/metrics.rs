@@ -29,6 +29,8 @@ pub struct Snapshot {
     pub tables: Vec<(&'static str, usize, usize)>,
     /// Packets and octets by drop reason, over all lanes.
     pub causes: Vec<(DropReason, [u64; 2])>,
+    /// True if a control plane function may associate from any address.
+    pub is_open: bool,
     /// Counters of the PFCP server.
     pub statistics: Statistics,
     /// Number of GTP-U paths that are up, and that are down.
@@ -79,6 +81,9 @@ impl Collector {
         )?;
         let of = it.by_association.iter();
         let of = of.map(|(node, count)| ([("node_id", node.clone())], *count as u64));
+        let open = u64::from(it.is_open);
+        let help = "1 if a control plane function may associate from any address.";
+        page.gauges::<0>("upf_n4_open", help, [([], open)])?;
         page.gauges("upf_association_sessions", "PFCP sessions, by association.", of)?;
         let kinds = ["pdr", "far", "qer", "urr", "bar"].into_iter().zip(it.rules);
         let kinds = kinds.map(|(kind, count)| ([("kind", kind.to_owned())], count));
@@ -121,6 +126,14 @@ impl Collector {
         page.counters("upf_pfcp_answers", "PFCP responses received, by type and cause.", answers)?;
         let silent = it.unanswered.iter().map(|(which, count)| (kind(*which), *count));
         page.counters("upf_pfcp_unanswered", "PFCP requests without a response.", silent)?;
+        let sources = it.sources_refused.iter().map(|((which, why), count)| {
+            ([("type", which.to_string()), ("reason", why.name().to_owned())], *count)
+        });
+        page.counters(
+            "upf_pfcp_sources_refused",
+            "PFCP requests refused because of their source address, by type and reason.",
+            sources,
+        )?;
         let reason = |(why, count): (&crate::pfcp::node::Discarded, &u64)| {
             ([("reason", why.name().to_owned())], *count)
         };
@@ -148,6 +161,11 @@ impl Collector {
             "upf_reports",
             "Session reports to the control plane function, by kind.",
             kinds,
+        )?;
+        page.counters::<0>(
+            "upf_error_indications_ignored",
+            "Error indications for tunnels that no session has.",
+            [([], it.errors_ignored)],
         )?;
         let outcomes = [
             ("unanswered", it.unanswered),

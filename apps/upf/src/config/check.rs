@@ -49,12 +49,13 @@ fn within<T: PartialOrd + Display>(path: &str, value: T, low: T, high: T) -> Res
 
 /// Checks all settings.
 pub(super) fn check(settings: &Settings, written: &Configuration) -> Result<(), Error> {
-    check_node_id(&settings.node_id)?;
+    check_node_name("app.node-id", &settings.node_id)?;
     check_n4(&settings.n4)?;
     check_interfaces(&settings.interfaces, written)?;
     check_pools(settings)?;
     within("app.sessions", settings.sessions, 1, MAX_SESSIONS)?;
     check_limits(&settings.limits, settings.sessions)?;
+    within("app.gtp.reassembly-ms", settings.gtp.reassembly_ms, 1, 60_000)?;
     for (name, rule) in &settings.predefined {
         check_predefined(name, rule)?;
     }
@@ -78,6 +79,8 @@ fn check_limits(limits: &Limits, sessions: u32) -> Result<(), Error> {
     let most = limits.held_packets_per_lane;
     within("app.limits.held-packets-per-lane", most, 0, 1 << 20)?;
     within("app.limits.held-ms", limits.held_ms, 1, 86_400_000)?;
+    let most_reassembled = limits.reassemblies_per_lane;
+    within("app.limits.reassemblies-per-lane", most_reassembled, 0, 1 << 16)?;
     if limits.held_packets > most {
         let what = format!(
             "{} exceeds the limit of a lane, {most} \
@@ -89,9 +92,9 @@ fn check_limits(limits: &Limits, sessions: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks the Node ID: an address or a domain name (TS 29.244 clause 8.2.38, RFC 1035 clause
-/// 2.3.1).
-fn check_node_id(id: &str) -> Result<(), Error> {
+/// Checks the name of a node: an address or a domain name (TS 29.244 clause 8.2.38, RFC 1035
+/// clause 2.3.1).
+fn check_node_name(path: &str, id: &str) -> Result<(), Error> {
     if id.parse::<IpAddr>().is_ok() {
         return Ok(());
     }
@@ -103,7 +106,7 @@ fn check_node_id(id: &str) -> Result<(), Error> {
         return Ok(());
     }
     let what = format!("`{id}` is neither an IP address nor a domain name; write one of them");
-    Err(refuse("app.node-id", what))
+    Err(refuse(path, what))
 }
 
 /// Checks a predefined rule.
@@ -129,7 +132,8 @@ fn check_n4(n4: &N4) -> Result<(), Error> {
         return Err(refuse("app.n4.addresses", what));
     }
     check_addresses("app.n4.addresses", &n4.addresses)?;
-    check_addresses("app.n4.peers", &n4.peers)?;
+    check_peers(&n4.peers)?;
+    check_allow(&n4.allow)?;
     if n4.port == 0 {
         return Err(refuse("app.n4.port", "0 is no port; leave it out for 8805"));
     }
@@ -139,6 +143,37 @@ fn check_n4(n4: &N4) -> Result<(), Error> {
     if n4.establishments_per_s == Some(0) {
         let what = "0 would refuse every session; write a number of at least 1, or leave it out";
         return Err(refuse("app.n4.establishments-per-s", what));
+    }
+    Ok(())
+}
+
+/// Checks the control plane functions to associate with.
+fn check_peers(peers: &[String]) -> Result<(), Error> {
+    if peers.len() > MAX_ENTRIES {
+        let what = format!("{} are configured; write at most {MAX_ENTRIES}", peers.len());
+        return Err(refuse("app.n4.peers", what));
+    }
+    for (index, peer) in peers.iter().enumerate() {
+        let path = format!("app.n4.peers.{index}");
+        check_node_name(&path, peer)?;
+        if let Some(reason) = peer.parse().ok().and_then(unfit) {
+            return Err(refuse(path, format!("{peer} {reason}")));
+        }
+        if peers[..index].iter().any(|other| other.eq_ignore_ascii_case(peer)) {
+            return Err(refuse(path, format!("{peer} is named twice; name it once")));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the prefixes of control plane functions.
+fn check_allow(prefixes: &[String]) -> Result<(), Error> {
+    if prefixes.len() > MAX_ENTRIES {
+        let what = format!("{} are configured; write at most {MAX_ENTRIES}", prefixes.len());
+        return Err(refuse("app.n4.allow", what));
+    }
+    for (index, text) in prefixes.iter().enumerate() {
+        prefix(text).map_err(|what| refuse(format!("app.n4.allow.{index}"), what))?;
     }
     Ok(())
 }
@@ -175,6 +210,7 @@ fn check_interfaces(
         check_instances(&interface.network_instances, &at("network-instances"))?;
         check_tunnels(interface, &at("addresses"))?;
         check_next_hop(interface, &at("next-hop"))?;
+        check_icmp_addresses(&interface.icmp_addresses, &at("icmp-addresses"))?;
         for address in &interface.addresses {
             if let Some(owner) = owners.insert(*address, name) {
                 let what = format!(
@@ -272,6 +308,16 @@ fn check_next_hop(interface: &Interface, path: &str) -> Result<(), Error> {
         let what = "everything is sent to this address without a routing table; leave out \
                     one of `next-hop` and `route-table`";
         return Err(refuse(path, what));
+    }
+    Ok(())
+}
+
+/// Checks the source addresses of ICMP errors.
+fn check_icmp_addresses(addresses: &[IpAddr], path: &str) -> Result<(), Error> {
+    check_addresses(path, addresses)?;
+    let v4 = addresses.iter().filter(|address| address.is_ipv4()).count();
+    if v4 > 1 || addresses.len() - v4 > 1 {
+        return Err(refuse(path, "an error has one source; write at most one of each family"));
     }
     Ok(())
 }

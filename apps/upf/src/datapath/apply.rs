@@ -130,7 +130,8 @@ impl<R: Routes> Datapath<R> {
         };
         if inner.time_to_live <= 1 && !ue_packet.is_hairpin && is_ip_hop(ue_packet, &path) {
             let (ue_packet, icmp_error) = (ue_packet.number, IcmpError::TimeExceeded);
-            forwarder.queue.push(DeferredWork::IcmpError { ue_packet, icmp_error });
+            let instance = path.forwarding.instance().or(forwarder.only_instance);
+            forwarder.queue.push(DeferredWork::IcmpError { ue_packet, icmp_error, instance });
             return Outcome::Deferred;
         }
         let classified = ClassifiedPacket { ue_packet, session, rules, direction, charge };

@@ -5,6 +5,7 @@ use fastlane::{HoldKey, Packet, Turn};
 
 use super::Datapath;
 use super::deferred_queue::DeferredWork;
+use super::forward::Forwarder;
 use super::icmp::{self, IcmpError};
 use super::inner_packet;
 use super::ip_fragment::Fragmentation;
@@ -15,6 +16,7 @@ use super::outcome::Outcome;
 use super::routes::Routes;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::message::kind;
+use crate::session::InstanceId;
 
 impl<R: Routes> Datapath<R> {
     /// Runs all deferred work.
@@ -94,8 +96,12 @@ impl<R: Routes> Datapath<R> {
             DeferredWork::Notification { .. } => {
                 self.gtpu.send_supported_extensions(ue_packet, packet, context)
             }
-            DeferredWork::IcmpError { icmp_error, .. } => {
-                self.send_icmp_error(icmp_error, ue_packet, packet, context)
+            DeferredWork::IcmpError { icmp_error, instance, .. } => {
+                let instance = match ue_packet.tunnel {
+                    Some(_) => instance,
+                    None => Some(ue_packet.instance),
+                };
+                self.send_icmp_error(icmp_error, instance, ue_packet, packet, context)
             }
             DeferredWork::Redirect { .. } => {
                 self.http.respond(forwarder, ue_packet, packet, context)
@@ -124,6 +130,7 @@ impl<R: Routes> Datapath<R> {
     fn send_icmp_error(
         &mut self,
         icmp_error: IcmpError,
+        instance: Option<InstanceId>,
         ue_packet: &UePacket,
         packet: &Packet,
         context: &mut TurnContext<'_>,
@@ -131,6 +138,7 @@ impl<R: Routes> Datapath<R> {
         let reason = match icmp_error {
             IcmpError::TimeExceeded => DropReason::TimeToLive,
             IcmpError::TooLong(_) => DropReason::TooLong,
+            IcmpError::NoRoute => DropReason::NoRoute,
         };
         let bytes = ue_packet.inner(packet.bytes());
         let Some(inner) = inner_packet::read(bytes) else { return Outcome::Drop(reason) };
@@ -139,13 +147,32 @@ impl<R: Routes> Datapath<R> {
             return Outcome::Drop(reason);
         }
         let burst = context.burst();
+        let Forwarder { routes, ports, .. } = &self.forwarder;
+        let of_linux = |port| routes.address(burst.turn, port, inner.is_v6);
+        let Some(source) = ports.icmp_source(instance, inner.is_v6, of_linux) else {
+            context.tables.count(DropReason::IcmpNoSource, 1, 0);
+            return Outcome::Drop(reason);
+        };
         let mut scratch = [0; icmp::MAX_LENGTH];
-        let error = self.icmp.write(&mut scratch, icmp_error, &inner, bytes, burst.now);
-        let out = error.and_then(|error| match (ue_packet.tunnel, ue_packet.session) {
+        let is_due = self.icmp.take(burst.now);
+        let length = if is_due {
+            icmp::write(&mut scratch, icmp_error, source, &inner, bytes)
+        } else {
+            None
+        };
+        let error = length.and_then(|length| scratch.get(..length));
+        let out = error.and_then(|error| {
             // This UPF made it, so it is not charged.
-            (Some(_), Some(session)) => self.forwarder.egress_to_ue(burst, session, error).ok(),
-            (Some(_), None) => None,
-            (None, _) => self.forwarder.egress_to_network(burst, ue_packet, error).ok(),
+            match (ue_packet.tunnel, ue_packet.session) {
+                (Some(_), Some(session)) => self.forwarder.egress_to_ue(burst, session, error).ok(),
+                (Some(_), None) => None,
+                (None, _) if ue_packet.is_hairpin => {
+                    let to = inner_packet::read(error)?.to();
+                    let sender = burst.tables.owner(burst.turn, ue_packet.instance, to)?;
+                    self.forwarder.egress_to_ue(burst, sender, error).ok()
+                }
+                (None, _) => self.forwarder.egress_to_network(burst, ue_packet, error).ok(),
+            }
         });
         let is_sent = error.zip(out).is_some_and(|(error, out)| out.send(context.turn, error));
         let counted = if is_sent { DropReason::IcmpSent } else { DropReason::IcmpSuppressed };

@@ -25,8 +25,9 @@ pub(crate) enum DeferredWork {
     Event(SessionEvent),
     /// Resumes held packets ahead of those labelled now, or discards them.
     EndHold(SessionIndex, BufferDecision),
-    /// ICMP error to the sender of a packet that cannot be forwarded.
-    IcmpError { ue_packet: u8, icmp_error: IcmpError },
+    /// ICMP error to the sender of a packet that cannot be forwarded; with the network instance to
+    /// which a packet of a UE goes, as far as it is known.
+    IcmpError { ue_packet: u8, icmp_error: IcmpError, instance: Option<InstanceId> },
     /// HTTP redirect response.
     Redirect { ue_packet: u8 },
     /// Packet to another UE of a network instance.

@@ -178,16 +178,18 @@ pub(crate) struct DlBuffer {
     labelled: Vec<SessionIndex>,
     /// Number of the current burst.
     burst: u64,
+    /// Maximum number of packets that the lane holds.
+    most: usize,
     /// Last published number of held packets.
     published: usize,
 }
 
 impl DlBuffer {
-    /// Creates an empty buffer for `sessions` sessions.
-    pub(crate) fn new(sessions: usize) -> Self {
+    /// Creates an empty buffer of `most` packets for `sessions` sessions.
+    pub(crate) fn new(sessions: usize, most: usize) -> Self {
         let sessions = BufferedSessions::new(sessions);
         let labelled = Vec::with_capacity(MAX_HELD_IN_BURST);
-        Self { sessions, labelled, burst: 0, published: 0 }
+        Self { sessions, labelled, burst: 0, most, published: 0 }
     }
 
     /// Returns true if nothing is held.
@@ -226,6 +228,7 @@ impl DlBuffer {
         }
         let held = BufferedSession { session, version: rules.version(), until };
         let is_full = burst.turn.held(key) + labelled >= most
+            || burst.turn.held_packets() + self.labelled.len() >= self.most
             || self.labelled.len() == self.labelled.capacity();
         if is_full || until <= now || !self.sessions.add(held) {
             raise_overflow(burst.tables, session, rules);

@@ -10,9 +10,8 @@ use fastlane::wire::Ipv4;
 
 use super::deferred_queue::DeferredWork;
 use super::forward::Forwarder;
-use super::icmp::IcmpError;
+use super::icmp::{DueIcmpError, IcmpError};
 use super::inner_packet;
-use super::ip_header;
 use super::lane_tables::{BurstContext, DestinationAddress};
 use super::lookup::{
     Batch, ClassifiedPacket, PacketRules, RouteBatch, RoutedPacket, SessionCharge, UePacket,
@@ -20,6 +19,7 @@ use super::lookup::{
 use super::next_hop::Egress;
 use super::outcome::Outcome;
 use super::routes::{RouteSource, Routes, drop_reason_of};
+use super::{ip_header, port_map};
 use crate::config::Role;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::Direction;
@@ -108,6 +108,16 @@ impl<R: Routes> Forwarder<R> {
                 RouteLookup::Fallback(FallbackReason::NoNeighbour) => {
                     self.send_by_linux(ue_packet, routed, to, packet, burst)
                 }
+                RouteLookup::Fallback(
+                    reason @ (FallbackReason::NoRoute | FallbackReason::Unreachable),
+                ) => match self.unrouted(routed, to, *reason, burst) {
+                    Outcome::Deferred => Outcome::Deferred,
+                    _ => {
+                        let instance = routed.instance.or(self.only_instance);
+                        let error = DueIcmpError::new(IcmpError::NoRoute, instance);
+                        self.defer_icmp_error(ue_packet, rules, routed.charge, error, burst)
+                    }
+                },
                 RouteLookup::Fallback(reason) => self.unrouted(routed, to, *reason, burst),
             };
             self.counters.label(burst.tables, packet, outcome, octets);
@@ -152,6 +162,7 @@ impl<R: Routes> Forwarder<R> {
         }
         let ClassifiedPacket { ue_packet, session, rules, charge, .. } = *classified;
         if routed.length > hop.mtu {
+            let instance = routed.instance.or(self.only_instance);
             return match may_fragment(ue_packet, packet) {
                 None => Outcome::Drop(DropReason::TooLong),
                 Some(true) => {
@@ -160,7 +171,7 @@ impl<R: Routes> Forwarder<R> {
                     self.defer_fragmentation(routed.ue_packet, routed.due(), out, room)
                 }
                 Some(false) => {
-                    let error = IcmpError::TooLong(hop.mtu);
+                    let error = DueIcmpError::new(IcmpError::TooLong(hop.mtu), instance);
                     self.defer_icmp_error(ue_packet, rules, charge, error, burst)
                 }
             };
@@ -256,8 +267,7 @@ impl<R: Routes> Forwarder<R> {
         }
         burst.tables.count(DropReason::UserToUser, 1, u64::from(inner.length));
         ip_header::decrement_ttl(ue_packet.inner_mut(packet));
-        let [high, low] = instance.to_be_bytes();
-        let addresses = [[2, 0, 0, 0, high, low], [2, 0, 0, 0, 0, 0]];
+        let addresses = [port_map::between_ues(instance), [2, 0, 0, 0, 0, 0]];
         let (at, length) = (usize::from(ue_packet.at), inner.length as usize);
         match ip_header::send_between(packet, at, length, inner.is_v6, addresses) {
             true => Outcome::Forward(port, DropReason::ForwardedUplink),

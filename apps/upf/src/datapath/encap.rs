@@ -15,6 +15,9 @@ use fastlane::wire::{
 use fastlane::{Packet, wire};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::inner_packet;
+use crate::config::SourcePort;
+
 /// TTL of outer headers.
 const OUTER_TTL: u8 = 64;
 
@@ -150,6 +153,9 @@ pub(crate) struct TunnelRoute {
     pub(crate) endpoints: Endpoints,
     /// Next hop.
     pub(crate) hop: NextHop,
+    /// True for IPv4 with the usual source port: the template has all headers.
+    is_plain: bool,
+    source_port: SourcePort,
     /// IPv4 only: header template of an empty packet and the partial sum of its IP header.
     four: Headers<Ipv4>,
     sum: Sum,
@@ -157,7 +163,7 @@ pub(crate) struct TunnelRoute {
 
 impl TunnelRoute {
     /// Creates the route to an endpoint by a next hop.
-    pub(crate) fn new(endpoints: Endpoints, hop: NextHop) -> Self {
+    pub(crate) fn new(endpoints: Endpoints, hop: NextHop, source_port: SourcePort) -> Self {
         let (local, remote) = match endpoints {
             Endpoints::V4(local, remote) => (local, remote),
             Endpoints::V6(..) => (Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED),
@@ -165,8 +171,43 @@ impl TunnelRoute {
         let mut ip = ipv4(local, remote, 0, 0, IpProtocol::UDP);
         (ip.total_length, ip.header_checksum) = (U16::new(0), U16::new(0));
         let four = Headers { ethernet: ethernet(&hop, EtherType::IPV4), ip, udp: UDP, gtpu: GTPU };
-        Self { endpoints, hop, four, sum: Sum::new().add_bytes(ip.as_bytes()) }
+        let is_v4 = matches!(endpoints, Endpoints::V4(..));
+        let is_plain = is_v4 && source_port == SourcePort::Registered;
+        let sum = Sum::new().add_bytes(ip.as_bytes());
+        Self { endpoints, hop, is_plain, source_port, four, sum }
     }
+}
+
+/// First of the ports that flows have (RFC 6335 clause 6).
+const FIRST_FLOW_PORT: u16 = 0xc000;
+/// Maximum number of extension headers that are skipped in front of an inner packet.
+const MAX_EXTENSIONS: usize = 4;
+
+/// Returns the UDP source port of the flow of the packet in a GTP-U message: routers and receivers
+/// that hash ports spread flows by it, and keep each in order.
+#[inline(never)]
+fn flow_port(message: &[u8]) -> u16 {
+    const OPTIONS: usize = 4;
+    let Some(gtpu) = wire::header::<GtpU>(message, 0) else { return GtpU::PORT };
+    let mut inner = GtpU::LENGTH;
+    if gtpu.flags & 7 != 0 {
+        inner += OPTIONS;
+        let mut next = if gtpu.flags & GtpU::EXTENSION == 0 { 0 } else { at(message, inner - 1) };
+        for _ in 0..MAX_EXTENSIONS {
+            let length = usize::from(at(message, inner)) * 4;
+            if next == 0 || length == 0 {
+                break;
+            }
+            inner += length;
+            next = at(message, inner - 1);
+        }
+    }
+    let packet = inner_packet::read(message.get(inner..).unwrap_or_default());
+    packet.map_or(GtpU::PORT, |packet| FIRST_FLOW_PORT | (packet.flow_hash() >> 18) as u16)
+}
+
+fn at(message: &[u8], offset: usize) -> u8 {
+    message.get(offset).copied().unwrap_or(0)
 }
 
 /// UDP header template between GTP-U ports, without a checksum.
@@ -267,9 +308,14 @@ fn write(bytes: &mut [u8], route: &TunnelRoute, tos: u8, gtpu: GtpU, carried: us
     if Ipv6::LENGTH + datagram > usize::from(u16::MAX) {
         return false;
     }
-    let Endpoints::V4(..) = route.endpoints else {
-        return write6(bytes, route, tos, gtpu, datagram);
-    };
+    if !route.is_plain {
+        return write_other(bytes, route, tos, gtpu, datagram);
+    }
+    write4(bytes, route, tos, gtpu, datagram)
+}
+
+#[inline(always)]
+fn write4(bytes: &mut [u8], route: &TunnelRoute, tos: u8, gtpu: GtpU, datagram: usize) -> bool {
     let Some(headers) = header_mut::<Headers<Ipv4>>(bytes, 0) else { return false };
     // The template first, then the fields that differ.
     *headers = route.four;
@@ -283,15 +329,36 @@ fn write(bytes: &mut [u8], route: &TunnelRoute, tos: u8, gtpu: GtpU, carried: us
     true
 }
 
+/// Writes headers over IPv6, or with the source port of the flow.
 #[inline(never)]
-fn write6(bytes: &mut [u8], route: &TunnelRoute, tos: u8, gtpu: GtpU, datagram: usize) -> bool {
-    let Endpoints::V6(local, remote) = route.endpoints else { return false };
-    let Some(headers) = header_mut::<Headers<Ipv6>>(bytes, 0) else { return false };
-    let ip = ipv6(local, remote, tos, datagram, IpProtocol::UDP);
-    let udp = Udp { length: U16::new(datagram as u16), ..UDP };
-    *headers = Headers { ethernet: ethernet(&route.hop, EtherType::IPV6), ip, udp, gtpu };
-    fill_udp6(bytes, local, remote);
-    true
+fn write_other(
+    bytes: &mut [u8],
+    route: &TunnelRoute,
+    tos: u8,
+    gtpu: GtpU,
+    datagram: usize,
+) -> bool {
+    let (front, is_written) = match route.endpoints {
+        Endpoints::V4(..) => (Ipv4::LENGTH, write4(bytes, route, tos, gtpu, datagram)),
+        Endpoints::V6(local, remote) => {
+            let Some(headers) = header_mut::<Headers<Ipv6>>(bytes, 0) else { return false };
+            let ip = ipv6(local, remote, tos, datagram, IpProtocol::UDP);
+            let udp = Udp { length: U16::new(datagram as u16), ..UDP };
+            *headers = Headers { ethernet: ethernet(&route.hop, EtherType::IPV6), ip, udp, gtpu };
+            (Ipv6::LENGTH, true)
+        }
+    };
+    let at = Ethernet::LENGTH + front;
+    if route.source_port == SourcePort::Flow {
+        let port = flow_port(bytes.get(at + Udp::LENGTH..).unwrap_or_default());
+        if let Some(udp) = header_mut::<Udp>(bytes, at) {
+            udp.source_port.set(port);
+        }
+    }
+    if let Endpoints::V6(local, remote) = route.endpoints {
+        fill_udp6(bytes, local, remote);
+    }
+    is_written
 }
 
 /// Fills in the checksum of UDP over IPv6 behind an Ethernet header.

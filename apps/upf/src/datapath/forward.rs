@@ -10,7 +10,7 @@ use super::classify::{Action, Charge, Decision, Path};
 use super::deferred_queue::{DeferredQueue, DeferredWork};
 use super::dl_buffer::DlBuffer;
 use super::encap::{self, Container, GtpuFields, TunnelRoute};
-use super::icmp::IcmpError;
+use super::icmp::{DueIcmpError, IcmpError};
 use super::inner_packet::{self, InnerPacket};
 use super::lane_tables::BurstContext;
 use super::lookup::{ClassifiedPacket, RouteBatches, RoutedPacket, SessionCharge, UePacket};
@@ -139,7 +139,7 @@ impl<R: Routes> Forwarder<R> {
                 let due = SessionCharge { session, charge };
                 return self.defer_fragmentation(ue_packet.number, due, out, room);
             }
-            let error = IcmpError::TooLong(room);
+            let error = DueIcmpError::new(IcmpError::TooLong(room), None);
             return self.defer_icmp_error(ue_packet, rules, charge, error, burst);
         }
         if !encap::has_room(packet, at, length, front) {
@@ -216,13 +216,14 @@ impl<R: Routes> Forwarder<R> {
     }
 
     /// Defers an ICMP error for a packet that could leave otherwise.
+    // Its parts, since a reference to all of them would keep each packet's in memory.
     #[cold]
     pub(crate) fn defer_icmp_error(
         &mut self,
         ue_packet: &UePacket,
         rules: &Rules,
         charge: Charge,
-        icmp_error: IcmpError,
+        due: DueIcmpError,
         burst: BurstContext<'_>,
     ) -> Outcome {
         let Some(session) = ue_packet.session else {
@@ -232,7 +233,9 @@ impl<R: Routes> Forwarder<R> {
         if let Some(reason) = burst.classifier(session, rules).is_stopped(charge) {
             return Outcome::Drop(reason);
         }
-        self.queue.push(DeferredWork::IcmpError { ue_packet: ue_packet.number, icmp_error });
+        let DueIcmpError { icmp_error, instance } = due;
+        let ue_packet = ue_packet.number;
+        self.queue.push(DeferredWork::IcmpError { ue_packet, icmp_error, instance });
         Outcome::Deferred
     }
 

@@ -1,5 +1,5 @@
-//! ICMP errors to the senders of packets: time exceeded, and packet too big or fragmentation
-//! needed.
+//! ICMP errors to the senders of packets: time exceeded, packet too big or fragmentation needed,
+//! and no route.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,6 +9,7 @@ use fastlane::wire::{Fragment, Icmp, Icmpv6, IpProtocol, Ipv4, Ipv6, U16, U32, h
 use super::encap::{ipv4, ipv6};
 use super::inner_packet::InnerPacket;
 use super::rate_limiter::RateLimiter;
+use crate::session::InstanceId;
 
 /// Quoted octets of the original packet, which limit an error to 576 octets in IPv4 (RFC 1812
 /// clause 4.3.2.3) and 1280 in IPv6 (RFC 4443 clause 2.4).
@@ -17,6 +18,9 @@ const MAX_QUOTED6: usize = 1280 - Ipv6::LENGTH - Icmp::LENGTH;
 /// Maximum length of an error in octets.
 pub(crate) const MAX_LENGTH: usize = 1280;
 
+/// Code of an ICMP message: network unreachable (RFC 792).
+const NET_UNREACHABLE: u8 = 0;
+
 /// Kind of an ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IcmpError {
@@ -24,36 +28,37 @@ pub(crate) enum IcmpError {
     TimeExceeded,
     /// Longer than this MTU.
     TooLong(u32),
+    /// No route to the destination.
+    NoRoute,
 }
 
-/// Writer of ICMP errors, at a limited rate.
-pub(crate) struct IcmpWriter {
+/// ICMP error that is due, with the network instance to which a packet of a UE goes, if known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DueIcmpError {
+    pub(crate) icmp_error: IcmpError,
+    pub(crate) instance: Option<InstanceId>,
+}
+
+impl DueIcmpError {
+    pub(crate) const fn new(icmp_error: IcmpError, instance: Option<InstanceId>) -> Self {
+        Self { icmp_error, instance }
+    }
+}
+
+/// Rate limit of ICMP errors.
+pub(crate) struct IcmpLimiter {
     limiter: RateLimiter,
-    /// Source addresses: IPv4, IPv6.
-    sources: [Option<IpAddr>; 2],
 }
 
-impl IcmpWriter {
-    /// Creates a writer of up to `per_second` errors per second.
-    pub(crate) fn new(per_second: u32, sources: [Option<IpAddr>; 2]) -> Self {
-        Self { limiter: RateLimiter::new(per_second), sources }
+impl IcmpLimiter {
+    /// Creates a limit of up to `per_second` errors per second.
+    pub(crate) fn new(per_second: u32) -> Self {
+        Self { limiter: RateLimiter::new(per_second) }
     }
 
-    /// Writes an error about the packet `bytes` to `to`. `None` if no error may be sent now.
-    pub(crate) fn write<'a>(
-        &mut self,
-        to: &'a mut [u8; MAX_LENGTH],
-        icmp_error: IcmpError,
-        inner: &InnerPacket,
-        bytes: &[u8],
-        now: u64,
-    ) -> Option<&'a [u8]> {
-        let source = self.sources[usize::from(inner.is_v6)]?;
-        if !self.limiter.take(now) {
-            return None;
-        }
-        let length = write(to, icmp_error, source, inner, bytes)?;
-        to.get(..length)
+    /// Returns true if an error may be sent now.
+    pub(crate) fn take(&mut self, now: u64) -> bool {
+        self.limiter.take(now)
     }
 }
 
@@ -80,9 +85,9 @@ pub(crate) fn may_send(inner: &InnerPacket, bytes: &[u8], icmp_error: IcmpError)
     }
 }
 
-/// Writes the error about a packet, from the address `source`; returns its length, or `None` if the
-/// address is of the other family or the buffer is too short.
-fn write(
+/// Writes the error about the packet `bytes`, from the address `source`; returns its length, or
+/// `None` if the address is of the other family or the buffer is too short.
+pub(crate) fn write(
     to: &mut [u8],
     icmp_error: IcmpError,
     source: IpAddr,
@@ -110,6 +115,7 @@ fn four(
     *header_mut::<Ipv4>(to, 0)? = ipv4(source, destination, 0xc0, carried, IpProtocol::ICMP);
     let (message_type, code, rest) = match icmp_error {
         IcmpError::TimeExceeded => (Icmp::TIME_EXCEEDED, 0, 0),
+        IcmpError::NoRoute => (Icmp::DESTINATION_UNREACHABLE, NET_UNREACHABLE, 0),
         IcmpError::TooLong(mtu) => {
             (Icmp::DESTINATION_UNREACHABLE, Icmp::FRAGMENTATION_NEEDED, mtu.min(0xffff))
         }
@@ -137,6 +143,7 @@ fn six(
     *header_mut::<Ipv6>(to, 0)? = ipv6(source, destination, 0, carried, IpProtocol::ICMPV6);
     let (message_type, rest) = match icmp_error {
         IcmpError::TimeExceeded => (Icmpv6::TIME_EXCEEDED, 0),
+        IcmpError::NoRoute => (Icmpv6::DESTINATION_UNREACHABLE, 0),
         IcmpError::TooLong(mtu) => (Icmpv6::PACKET_TOO_BIG, mtu),
     };
     let icmp = &mut to[Ipv6::LENGTH..];

@@ -211,7 +211,8 @@ impl InnerPacket {
     }
 
     /// Returns a hash of the flow for multipath; equal in all fragments.
-    #[inline]
+    // A call would keep the whole packet in memory.
+    #[inline(always)]
     pub(crate) fn flow_hash(&self) -> u32 {
         let upper = |address: u128| (address >> 64) as u64;
         let mut mixed = upper(self.source) | upper(self.destination) >> 32;

@@ -123,7 +123,7 @@ fn find<R: Routes>(
         IpAddr::V4(to) => Endpoints::V4(interface.v4.ok_or(DropReason::NoRoute)?, to),
         IpAddr::V6(to) => Endpoints::V6(interface.v6.ok_or(DropReason::NoRoute)?, to),
     };
-    Ok(TunnelRoute::new(endpoints, hop))
+    Ok(TunnelRoute::new(endpoints, hop, ports.source_port))
 }
 
 /// Egress of a new packet.

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use fastlane::wire::{
-    EtherType, Ethernet, GtpMessage, GtpMessageType, GtpU, IpProtocol, Ipv4, Ipv6, Layers,
-    ParseError, PduSession, Udp, checksum, header,
+    EtherType, Ethernet, Fragment, GtpMessage, GtpMessageType, GtpU, IpProtocol, Ipv4, Ipv6,
+    Layers, ParseError, PduSession, Udp, checksum, header,
 };
 
 use super::port_map::PortRole;
@@ -21,6 +21,8 @@ pub(crate) enum FrameKind {
     Data(GtpuPacket),
     /// Another GTP-U message to a local address.
     Control(GtpuPacket),
+    /// Fragment of a UDP datagram to a local address of the port.
+    Fragment,
     /// IP packet without a tunnel, behind the Ethernet header.
     Ip {
         /// True for IPv6.
@@ -74,7 +76,7 @@ impl GtpuPacket {
 #[inline(never)]
 pub(crate) fn read(frame: &[u8], role: &PortRole, port_mac: Option<[u8; 6]>) -> FrameKind {
     match kind(frame, port_mac) {
-        EtherType::IPV4 => four(frame, role, gtpu),
+        EtherType::IPV4 => four::<false>(frame, role),
         EtherType::IPV6 => six(frame, role),
         _ => FrameKind::Linux,
     }
@@ -92,7 +94,7 @@ pub(crate) fn parse_usual(
     if kind(frame, port_mac) != EtherType::IPV4 {
         return None;
     }
-    match four(frame, role, gtpu_usual) {
+    match four::<true>(frame, role) {
         usual @ (FrameKind::Data(_) | FrameKind::Control(_) | FrameKind::Ip { .. }) => Some(usual),
         _ => None,
     }
@@ -106,12 +108,9 @@ fn kind(frame: &[u8], port_mac: Option<[u8; 6]>) -> u16 {
     if is_other { 0 } else { ethernet.ethertype.get() }
 }
 
+// A constant, not a function as argument: such a function was called instead of inlined.
 #[inline(always)]
-fn four(
-    frame: &[u8],
-    role: &PortRole,
-    gtpu: impl Fn(&[u8], &Udp, UdpSpan, OuterInfo) -> FrameKind,
-) -> FrameKind {
+fn four<const IS_USUAL: bool>(frame: &[u8], role: &PortRole) -> FrameKind {
     let Some(ip) = header::<Ipv4>(frame, Ethernet::LENGTH) else { return FrameKind::Linux };
     let without_tunnel =
         if role.takes_ip() { FrameKind::Ip { is_v6: false } } else { FrameKind::Linux };
@@ -120,18 +119,19 @@ fn four(
     }
     let Some(found) = role.own4(Ipv4Addr::from(ip.destination)) else { return without_tunnel };
     let behind = Ethernet::LENGTH + ip.header_length();
-    let Some(udp) = header::<Udp>(frame, behind) else { return FrameKind::Linux };
+    let Some(udp) = header::<Udp>(frame, behind) else { return fragment_or_linux(ip, found) };
     if ip.fragment_offset() != 0 || udp.destination_port.get() != GtpU::PORT {
-        // A later fragment has no port, and without the first one Linux cannot use it either.
-        return FrameKind::Linux;
+        return fragment_or_linux(ip, found);
     }
-    let Some(interface) = found else { return FrameKind::Drop(DropReason::WrongInterface) };
+    let Some(interface) = found.or_else(|| role.interface_before(frame)) else {
+        return FrameKind::Drop(DropReason::WrongInterface);
+    };
     let end = Ethernet::LENGTH + usize::from(ip.total_length.get());
     if ip.version() != 4 || ip.header_length() < Ipv4::LENGTH || end > frame.len() {
         return FrameKind::Drop(DropReason::Malformed);
     }
     if ip.more_fragments() {
-        return FrameKind::Drop(DropReason::OuterFragment);
+        return FrameKind::Fragment;
     }
     let mut sum = checksum::Sum::new().add_header::<{ Ipv4::LENGTH }>(zerocopy::transmute_ref!(ip));
     if ip.has_options() {
@@ -141,7 +141,8 @@ fn four(
         return FrameKind::Drop(DropReason::Malformed);
     }
     let outer = OuterInfo { is_v6: false, ecn: ip.type_of_service & 3, interface };
-    gtpu(frame, udp, UdpSpan { udp: behind, end }, outer)
+    let span = UdpSpan { udp: behind, end };
+    if IS_USUAL { gtpu_usual(frame, udp, span, outer) } else { gtpu(frame, udp, span, outer) }
 }
 
 #[inline(always)]
@@ -153,16 +154,19 @@ fn six(frame: &[u8], role: &PortRole) -> FrameKind {
     let Ok(layers) = Layers::parse_network(frame, Ethernet::LENGTH as u16, EtherType::IPV6) else {
         return FrameKind::Linux; // Linux drops or answers it
     };
+    let is_fragment = layers.fragment != Fragment::None && layers.protocol == IpProtocol::UDP;
+    if is_fragment && found.is_some() && !layers.truncated && !layers.routed {
+        return FrameKind::Fragment;
+    }
     let Some(udp) = layers.udp(frame) else { return FrameKind::Linux };
     if udp.destination_port.get() != GtpU::PORT {
         return FrameKind::Linux;
     }
-    let Some(interface) = found else { return FrameKind::Drop(DropReason::WrongInterface) };
-    if layers.truncated || layers.routed {
+    let Some(interface) = found.or_else(|| role.interface_before(frame)) else {
+        return FrameKind::Drop(DropReason::WrongInterface);
+    };
+    if layers.truncated || layers.routed || is_fragment {
         return FrameKind::Drop(DropReason::Malformed);
-    }
-    if layers.fragment != fastlane::wire::Fragment::None {
-        return FrameKind::Drop(DropReason::OuterFragment);
     }
     // Zero is allowed for tunnels (RFC 6935 clause 5); any other value must be correct.
     let is_right = udp.checksum.get() == 0
@@ -172,6 +176,17 @@ fn six(frame: &[u8], role: &PortRole) -> FrameKind {
     }
     let outer = OuterInfo { is_v6: true, ecn: ip.traffic_class() & 3, interface };
     gtpu(frame, udp, UdpSpan { udp: layers.transport.into(), end: layers.end as usize }, outer)
+}
+
+/// Returns the kind of a UDP packet over IPv4 to a local address that has no port or another one:
+/// other fragments of it may be those of GTP-U.
+#[cold]
+fn fragment_or_linux(ip: &Ipv4, found: Option<u8>) -> FrameKind {
+    let is_fragment = ip.more_fragments() || ip.fragment_offset() != 0;
+    match found {
+        Some(_) if is_fragment => FrameKind::Fragment,
+        _ => FrameKind::Linux,
+    }
 }
 
 /// Fields of the outer header that later stages need.

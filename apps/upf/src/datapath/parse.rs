@@ -1,12 +1,15 @@
 //! Receives packets: UE packets go into the batch, all others are finished here.
 
+use fastlane::wire::Ethernet;
 use fastlane::{Packet, Turn, Verdict};
 
 use super::Datapath;
 use super::lane_tables::{LaneTables, TurnContext};
 use super::lookup::Batch;
+use super::outcome::Outcome;
 use super::outer_header::{self, FrameKind, GtpuPacket};
-use super::port_map::PortRole;
+use super::port_map::{self, PortRole};
+use super::reassembly::Progress;
 use super::routes::Routes;
 use crate::rules::layout::drop_reason::DropReason;
 
@@ -51,12 +54,13 @@ impl<R: Routes> Datapath<R> {
             }
         }
         if control != 0 {
-            self.handle_control(tables, packets, control, port_mac, turn);
+            let context = &mut TurnContext { tables, turn };
+            self.handle_control(batch, packets, control, port_mac, context);
         }
     }
 
     /// Parses a frame that is not in the usual form. Returns true if it is a GTP-U message without
-    /// user data.
+    /// user data, or a fragment.
     #[inline(never)]
     fn parse_slow(
         &self,
@@ -72,7 +76,7 @@ impl<R: Routes> Datapath<R> {
                 self.add_tunnelled(tables, batch, position, tunnel);
                 return false;
             }
-            FrameKind::Control(_) => {
+            FrameKind::Control(_) | FrameKind::Fragment => {
                 // Replies are written after all packets are parsed.
                 packet.set_verdict(Verdict::Drop);
                 return true;
@@ -120,36 +124,82 @@ impl<R: Routes> Datapath<R> {
         batch.push_ip(position, frame, is_v6, role.instance_of(frame), role.is_hairpin)
     }
 
-    /// Handles GTP-U messages without user data.
+    /// Handles GTP-U messages without user data, and fragments, which may complete any packet.
     #[cold]
     fn handle_control(
         &mut self,
-        tables: &LaneTables,
+        batch: &mut Batch,
         packets: &mut [Packet],
         mut positions: u32,
         port_mac: Option<[u8; 6]>,
-        turn: &mut Turn,
+        context: &mut TurnContext<'_>,
     ) {
         while positions != 0 {
-            let position = positions.trailing_zeros();
+            let position = positions.trailing_zeros() as usize;
             positions &= positions - 1;
-            let Some(packet) = packets.get_mut(position as usize) else { return };
-            let Some(role) = self.forwarder.ports.of(packet.port()) else { return };
-            let reason = match outer_header::read(packet.bytes(), role, port_mac) {
+            let Some(packet) = packets.get_mut(position) else { return };
+            let port = packet.port();
+            let Some(role) = self.forwarder.ports.of(port) else { return };
+            let mut kind = outer_header::read(packet.bytes(), role, port_mac);
+            let is_fragment = kind == FrameKind::Fragment;
+            if is_fragment {
+                if !self.reassemble(packet, context) {
+                    continue;
+                }
+                let Some(role) = self.forwarder.ports.of(port) else { return };
+                kind = outer_header::read(packet.bytes(), role, port_mac);
+            }
+            let reason = match kind {
                 FrameKind::Control(tunnel) => {
-                    let context = &mut TurnContext { tables, turn };
                     let Self { forwarder, slow_path, .. } = self;
                     self.gtpu.handle(forwarder, slow_path, &tunnel, packet, context);
                     continue;
                 }
+                FrameKind::Data(tunnel) if is_fragment => {
+                    self.add_tunnelled(context.tables, batch, position, tunnel);
+                    continue;
+                }
                 FrameKind::Drop(reason) => reason,
                 // The full parser disagrees with the header.
-                FrameKind::Data(_) | FrameKind::Ip { .. } | FrameKind::Linux => {
-                    DropReason::Malformed
-                }
+                FrameKind::Data(_)
+                | FrameKind::Ip { .. }
+                | FrameKind::Fragment
+                | FrameKind::Linux => DropReason::Malformed,
             };
             packet.set_verdict(Verdict::Drop);
-            tables.count(reason, 1, packet.len() as u64);
+            context.tables.count(reason, 1, packet.len() as u64);
         }
+    }
+
+    /// Adds a fragment to its packet. Returns true if the frame now is the whole packet, to be
+    /// handled by this lane; otherwise the fragment has its verdict.
+    fn reassemble(&mut self, packet: &mut Packet, context: &mut TurnContext<'_>) -> bool {
+        let (tables, octets) = (context.tables, packet.len() as u64);
+        let outcome = match self.reassembler.add(packet, context.turn.now(), tables) {
+            Progress::Whole => match self.pass_to_session(packet, context) {
+                None => return true,
+                Some(outcome) => outcome,
+            },
+            Progress::Incomplete => Outcome::Drop(DropReason::OuterFragment),
+            Progress::Refused => Outcome::Drop(DropReason::OuterFragmentRefused),
+            Progress::Linux => Outcome::Linux,
+        };
+        self.forwarder.counters.label(tables, packet, outcome, octets);
+        false
+    }
+
+    /// Passes an outer packet that this lane has reassembled to the lane of its session: fragments
+    /// find their lane by their addresses. `None` if that is this lane, or no session is known.
+    fn pass_to_session(&self, packet: &mut Packet, context: &TurnContext<'_>) -> Option<Outcome> {
+        let TurnContext { tables, turn } = context;
+        let role = self.forwarder.ports.of(packet.port())?;
+        let FrameKind::Data(tunnel) = outer_header::read(packet.bytes(), role, None) else {
+            return None;
+        };
+        let (session, _) = tables.by_tunnel(turn, self.teid_layout, tunnel.teid)?;
+        let hairpin = self.forwarder.ports.hairpin.filter(|_| !turn.owns(session.0 as u8))?;
+        let ethernet = packet.header::<Ethernet>()?;
+        ethernet.destination.0 = port_map::reassembled(tunnel.interface);
+        Some(Outcome::Forward(hairpin, DropReason::OuterFragment))
     }
 }

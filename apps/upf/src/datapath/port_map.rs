@@ -9,11 +9,15 @@ use fastlane::{Error, PortId};
 
 use super::lane_tables::DestinationAddress;
 use super::routes::RouteSource;
-use crate::config::{Role, Settings, addresses};
+use crate::config::{Role, Settings, SourcePort, addresses};
 use crate::session::{InstanceId, Prefix};
 
 /// Source Ethernet address of ports without a Linux interface.
 const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// Fourth octet of the destination of outer packets that change lanes after their reassembly.
+const REASSEMBLED: u8 = 1;
+/// Source of ICMP errors of nodes without an IPv4 address (RFC 7600 clause 4.8), as in Linux.
+const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 /// MTU towards a configured next hop.
 const FIXED_MTU: u32 = 1500;
 
@@ -47,6 +51,13 @@ impl PortRole {
         InstanceId::from_be_bytes([high, low])
     }
 
+    /// Returns the interface on which a GTP-U packet arrived before it changed lanes, if it did.
+    #[cold]
+    pub(crate) fn interface_before(&self, frame: &[u8]) -> Option<u8> {
+        let [.., kind, _, interface] = header::<Ethernet>(frame, 0)?.destination.0;
+        (self.is_hairpin && kind == REASSEMBLED).then_some(interface)
+    }
+
     /// Returns `None` if an IPv4 address is no local GTP-U address, otherwise the interface if it
     /// is on this port.
     #[inline]
@@ -78,6 +89,9 @@ pub(crate) struct Interface {
     pub(crate) v6: Option<Ipv6Addr>,
     /// Linux routing table for packets that leave by it.
     pub(crate) route_table: Option<u32>,
+    /// Configured source addresses of ICMP errors: IPv4, IPv6.
+    pub(crate) icmp4: Option<Ipv4Addr>,
+    pub(crate) icmp6: Option<Ipv6Addr>,
     /// Configured next hop for everything that leaves by it, regardless of Linux's routes.
     pub(crate) configured_next_hop: Option<NextHop>,
 }
@@ -91,6 +105,17 @@ pub(crate) struct PortMap {
     pub(crate) interfaces: Vec<Interface>,
     /// Port by which packets between UEs change lanes.
     pub(crate) hairpin: Option<PortId>,
+    /// UDP source port of user data.
+    pub(crate) source_port: SourcePort,
+}
+
+impl Interface {
+    /// Returns true if packets of a network instance leave by it.
+    #[expect(clippy::manual_contains, reason = "`contains` is not inlined")]
+    #[inline(always)]
+    fn leads_to(&self, instance: InstanceId) -> bool {
+        self.exits.iter().any(|exit| *exit == instance)
+    }
 }
 
 impl PortMap {
@@ -131,14 +156,10 @@ impl PortMap {
                 role: interface.role,
                 instance,
                 exits,
-                v4: interface.addresses.iter().find_map(|address| match address {
-                    IpAddr::V4(address) => Some(*address),
-                    IpAddr::V6(_) => None,
-                }),
-                v6: interface.addresses.iter().find_map(|address| match address {
-                    IpAddr::V6(address) => Some(*address),
-                    IpAddr::V4(_) => None,
-                }),
+                v4: first_v4(&interface.addresses),
+                v6: first_v6(&interface.addresses),
+                icmp4: first_v4(&interface.icmp_addresses),
+                icmp6: first_v6(&interface.icmp_addresses),
                 route_table: interface.route_table,
                 configured_next_hop: interface
                     .fixed_hop()
@@ -154,7 +175,8 @@ impl PortMap {
                 }
             }
         }
-        Ok(Self { ports, interfaces, hairpin: None })
+        let source_port = settings.gtp.udp_source_port;
+        Ok(Self { ports, interfaces, hairpin: None, source_port })
     }
 
     /// Sets the port by which packets between UEs change lanes.
@@ -192,7 +214,7 @@ impl PortMap {
         self.interfaces.iter().find(|interface| {
             interface.port == port
                 && accepts(interface.role)
-                && instance.is_none_or(|instance| interface.exits.contains(&instance))
+                && instance.is_none_or(|instance| interface.leads_to(instance))
         })
     }
 
@@ -204,8 +226,7 @@ impl PortMap {
         accepts: impl Fn(Role) -> bool,
     ) -> RouteSource {
         let is_it = |interface: &&Interface| {
-            accepts(interface.role)
-                && instance.is_none_or(|instance| interface.exits.contains(&instance))
+            accepts(interface.role) && instance.is_none_or(|instance| interface.leads_to(instance))
         };
         match self.interfaces.iter().find(is_it) {
             Some(Interface { configured_next_hop: Some(hop), .. }) => RouteSource::Fixed(*hop),
@@ -213,16 +234,55 @@ impl PortMap {
         }
     }
 
-    /// Returns the source address of ICMP errors: of N6 if it has one.
-    pub(crate) fn icmp_source(&self, is_v6: bool) -> Option<IpAddr> {
-        let of = |interface: &Interface| match is_v6 {
-            false => interface.v4.map(IpAddr::V4),
-            true => interface.v6.map(IpAddr::V6),
+    /// Returns the source address of ICMP errors about packets of a network instance: of its N6, as
+    /// configured or as `of_linux` finds it for a port, then of another N6, then one that is
+    /// configured elsewhere. Addresses of the access network are never used.
+    pub(crate) fn icmp_source(
+        &self,
+        instance: Option<InstanceId>,
+        is_v6: bool,
+        of_linux: impl Fn(PortId) -> Option<IpAddr>,
+    ) -> Option<IpAddr> {
+        let configured = |interface: &Interface| match is_v6 {
+            false => interface.icmp4.map(IpAddr::V4),
+            true => interface.icmp6.map(IpAddr::V6),
         };
-        let (n6, others): (Vec<&Interface>, Vec<&Interface>) =
-            self.interfaces.iter().partition(|interface| interface.role == Role::N6);
-        n6.into_iter().chain(others).find_map(of)
+        let n6 = || self.interfaces.iter().filter(|interface| interface.role == Role::N6);
+        let serves =
+            |interface: &&Interface| instance.is_some_and(|instance| interface.leads_to(instance));
+        let dummy = (!is_v6).then_some(IpAddr::V4(DUMMY));
+        n6().filter(serves)
+            .chain(n6())
+            .find_map(|interface| configured(interface).or_else(|| of_linux(interface.port)))
+            .or_else(|| self.interfaces.iter().find_map(configured))
+            .or(dummy)
     }
+}
+
+fn first_v4(addresses: &[IpAddr]) -> Option<Ipv4Addr> {
+    addresses.iter().find_map(|address| match address {
+        IpAddr::V4(address) => Some(*address),
+        IpAddr::V6(_) => None,
+    })
+}
+
+fn first_v6(addresses: &[IpAddr]) -> Option<Ipv6Addr> {
+    addresses.iter().find_map(|address| match address {
+        IpAddr::V6(address) => Some(*address),
+        IpAddr::V4(_) => None,
+    })
+}
+
+/// Returns the Ethernet destination of a packet between UEs, which carries its network instance.
+pub(crate) fn between_ues(instance: InstanceId) -> [u8; 6] {
+    let [high, low] = instance.to_be_bytes();
+    [2, 0, 0, 0, high, low]
+}
+
+/// Returns the Ethernet destination of an outer packet that changes lanes after its reassembly. It
+/// carries the interface on which its fragments arrived.
+pub(crate) const fn reassembled(interface: u8) -> [u8; 6] {
+    [2, 0, 0, REASSEMBLED, 0, interface]
 }
 
 /// Builds a configured next hop.

@@ -18,6 +18,9 @@ pub trait Routes {
     /// Returns the Linux interface of a port; `None` if it is unknown.
     fn ingress(&self, turn: &Turn, port: PortId) -> Option<IngressInterface>;
 
+    /// Returns an address of the Linux interface of a port that is not link-local.
+    fn address(&self, turn: &Turn, port: PortId, is_v6: bool) -> Option<IpAddr>;
+
     /// Routes a packet. The flow hash selects among equal-cost paths.
     fn next_hop(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> RouteLookup;
 
@@ -47,6 +50,11 @@ impl Routes for Mirror {
     #[inline]
     fn ingress(&self, turn: &Turn, port: PortId) -> Option<IngressInterface> {
         Self::ingress(self, turn, port)
+    }
+
+    fn address(&self, turn: &Turn, port: PortId, is_v6: bool) -> Option<IpAddr> {
+        let interface = Self::ingress(self, turn, port)?;
+        self.link(turn, interface.link)?.address(is_v6)
     }
 
     fn next_hop(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> RouteLookup {

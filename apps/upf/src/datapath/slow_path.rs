@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use fastlane::table::EntryId;
 use fastlane::wire::GtpU;
 use fastlane::{Turn, Verdict};
 use zerocopy::FromBytes;
@@ -10,14 +11,15 @@ use super::classify;
 use super::encap::{Endpoints, TunnelRoute};
 use super::forward::Forwarder;
 use super::gtpu_message::{self, GtpuMessage};
-use super::lane_tables::TurnContext;
+use super::lane_tables::{BurstContext, LaneTables, TurnContext};
 use super::next_hop::TunnelEndpoint;
 use super::outer_header::GtpuPacket;
 use super::rate_limiter::RateLimiter;
 use super::routes::Routes;
+use crate::rules::layout::counter_slots::EVENTS;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::message::{PathMessage, SessionEvent, kind};
-use crate::rules::layout::session_rules::forwarding;
+use crate::rules::layout::session_rules::{DueEndMarker, forwarding};
 use crate::session::SessionIndex;
 
 /// Maximum rate of messages to the slow path about paths and neighbours, per second.
@@ -33,12 +35,14 @@ enum ControlMessage {
 /// Messages with the slow path, at a limited rate.
 pub(crate) struct SlowPath {
     reports: RateLimiter,
+    /// Session and version of the rules of which some end markers are sent, and their number.
+    markers: Option<(SessionIndex, u32, usize)>,
 }
 
 impl SlowPath {
     /// Creates the messages of a lane.
     pub(crate) fn new() -> Self {
-        Self { reports: RateLimiter::new(MAX_REPORTS) }
+        Self { reports: RateLimiter::new(MAX_REPORTS), markers: None }
     }
 
     /// Asks the slow path to make Linux resolve a neighbour.
@@ -123,24 +127,63 @@ impl SlowPath {
     ) {
         let Some(rules) = context.tables.rules(context.turn, session).copied() else { return };
         forwarder.buffer.on_change(session, &rules, context);
-        let TurnContext { tables, turn } = context;
+        let (tables, turn) = (context.tables, &mut *context.turn);
         // All lanes receive the message. Only the lane that sent packets by the old tunnel knows
         // the last one.
-        let marker = classify::marker_due(&rules, session, &tables.state);
-        let Some(marker) = marker.filter(|_| turn.owns(session.0 as u8)) else { return };
+        let newest = classify::marker_due(&rules, session, &tables.state);
+        let Some(newest) = newest.filter(|_| turn.owns(session.0 as u8)) else { return };
+        let mut sent = match self.markers {
+            Some((of, version, sent)) if (of, version) == (session, rules.version()) => sent,
+            _ => 0,
+        };
+        if rules.cold.block != 0 {
+            let word = tables.state.at(EntryId(session.0)).get(EVENTS);
+            while let Some(marker) = {
+                let burst = BurstContext { tables, turn, now: turn.now() };
+                let classifier = burst.classifier(session, &rules);
+                classifier.end_markers().filter(|it| !it.is_sent_before(word)).nth(sent)
+            } {
+                if !self.send_end_marker(forwarder, marker, tables, turn) {
+                    // A reminder follows, which goes on here.
+                    self.markers = Some((session, rules.version(), sent));
+                    return;
+                }
+                sent += 1;
+            }
+        }
+        self.markers = Some((session, rules.version(), sent));
+        if self.send_end_marker(forwarder, newest, tables, turn) {
+            classify::marker_sent(newest, session, &tables.state);
+            self.markers = None;
+        }
+    }
+
+    /// Sends an end marker; false if it cannot be sent now.
+    fn send_end_marker<R: Routes>(
+        &mut self,
+        forwarder: &mut Forwarder<R>,
+        marker: DueEndMarker,
+        tables: &LaneTables,
+        turn: &mut Turn,
+    ) -> bool {
         let address = Ipv6Addr::from(marker.peer).to_canonical();
         let instance = (marker.instance != forwarding::NO_INSTANCE).then_some(marker.instance);
         let Forwarder { routes, ports, next_hops, .. } = forwarder;
         match next_hops.to(routes, ports, turn, TunnelEndpoint { address, instance }) {
             Ok(route) => {
                 let message = GtpuMessage::end_marker(marker.teid);
-                if send(turn, route, &message) {
-                    classify::marker_sent(marker, session, &tables.state);
+                let is_sent = send(turn, route, &message);
+                if is_sent {
                     tables.count(DropReason::EndMarkerSent, 1, message.bytes().len() as u64);
                 }
+                is_sent
             }
-            Err(DropReason::NoNeighbour) => self.resolve_neighbour(address, turn),
-            Err(_) => {}
+            Err(reason) => {
+                if reason == DropReason::NoNeighbour {
+                    self.resolve_neighbour(address, turn);
+                }
+                false
+            }
         }
     }
 

@@ -3,116 +3,18 @@
 pub mod association_record;
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use fastlane::table::TableError;
-use fastlane_pfcp::Message;
-use fastlane_pfcp::ie::NodeId;
 use zerocopy::FromZeros;
 
+pub use self::association_record::ALTERNATIVES;
 use self::association_record::{
     ANSWER, AssociationRecord, Endpoint, StoredResponse, mapped, state,
 };
-use crate::pfcp::RequestKey;
+use crate::pfcp::{NodeName, RequestKey};
 use crate::store::Cells;
 use crate::time::Now;
-
-/// Maximum length of a domain name label in octets (RFC 1035 clause 2.3.4).
-const LABEL: usize = 63;
-
-/// Node ID (TS 29.244 clause 8.2.38), which identifies an association.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum NodeName {
-    /// IPv4 address.
-    V4(Ipv4Addr),
-    /// IPv6 address.
-    V6(Ipv6Addr),
-    /// Domain name as length-prefixed labels (RFC 1035 clause 3.1), in lower case, without the root
-    /// label.
-    Name(Vec<u8>),
-}
-
-impl NodeName {
-    /// Parses a Node ID of the configuration.
-    #[must_use]
-    pub fn parse(text: &str) -> Self {
-        if let Ok(address) = text.parse::<IpAddr>() {
-            return address.into();
-        }
-        let mut labels = Vec::with_capacity(text.len() + 1);
-        for label in text.split('.').filter(|label| !label.is_empty()) {
-            let octets = &label.as_bytes()[..label.len().min(LABEL)];
-            labels.push(octets.len() as u8);
-            labels.extend(octets.iter().map(u8::to_ascii_lowercase));
-        }
-        Self::Name(labels)
-    }
-
-    /// Returns the Node ID of a message, if it has a valid one.
-    pub(super) fn of(message: &Message<'_>) -> Option<Self> {
-        message.group().find::<NodeId<'_>>().ok().flatten().map(Self::from)
-    }
-
-    /// Returns the Node ID IE.
-    #[must_use]
-    pub fn ie(&self) -> NodeId<'_> {
-        match self {
-            Self::V4(address) => NodeId::V4(*address),
-            Self::V6(address) => NodeId::V6(*address),
-            Self::Name(labels) => NodeId::Name(labels),
-        }
-    }
-}
-
-impl From<IpAddr> for NodeName {
-    fn from(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(address) => Self::V4(address),
-            IpAddr::V6(address) => Self::V6(address),
-        }
-    }
-}
-
-impl From<NodeId<'_>> for NodeName {
-    fn from(node_id: NodeId<'_>) -> Self {
-        match node_id {
-            NodeId::V4(address) => Self::V4(address),
-            NodeId::V6(address) => Self::V6(address),
-            NodeId::Name(labels) => {
-                let labels = &labels[..labels.len().min(255)];
-                // Some peers send the root label, which carries no information.
-                let labels = labels.strip_suffix(&[0]).unwrap_or(labels);
-                Self::Name(labels.to_ascii_lowercase())
-            }
-        }
-    }
-}
-
-impl fmt::Display for NodeName {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::V4(address) => address.fmt(to),
-            Self::V6(address) => address.fmt(to),
-            Self::Name(labels) => labels_to_text(labels, to),
-        }
-    }
-}
-
-/// Writes labels separated by dots. Unprintable octets are escaped (RFC 1035 clause 5.1).
-fn labels_to_text(labels: &[u8], to: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let mut rest = labels;
-    let mut is_first = true;
-    while let Some((length, after)) = rest.split_first() {
-        if !std::mem::take(&mut is_first) {
-            to.write_str(".")?;
-        }
-        let (label, next) = after.split_at(after.len().min(usize::from(*length)));
-        write!(to, "{}", label.escape_ascii())?;
-        rest = next;
-    }
-    Ok(())
-}
 
 /// Peer of an association.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,6 +50,18 @@ pub struct Association {
     pub begun: u64,
     /// The sessions of the association are being removed.
     pub is_ending: bool,
+    /// Further addresses of the peer: Alternative SMF IP Addresses (clause 8.2.140).
+    pub alternatives: Vec<IpAddr>,
+    /// SMF Set ID (clause 8.2.141) in lower case; empty without one.
+    pub smf_set: Vec<u8>,
+}
+
+impl Association {
+    /// Returns true if the peer has announced this address, or set the association up from it.
+    #[must_use]
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        self.peer.address.ip() == address || self.alternatives.contains(&address)
+    }
 }
 
 /// Parameters of an association.
@@ -163,6 +77,21 @@ pub struct Setup {
     pub local: Option<IpAddr>,
     /// CP Function Features, octet 5 lowest.
     pub features: u64,
+    /// Alternative SMF IP Addresses; at most [`ALTERNATIVES`] are stored.
+    pub alternatives: Vec<IpAddr>,
+    /// SMF Set ID in lower case; empty without one.
+    pub smf_set: Vec<u8>,
+}
+
+/// Values that an association update changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AssociationUpdate {
+    /// CP Function Features, octet 5 lowest.
+    pub features: Option<u64>,
+    /// Alternative SMF IP Addresses, which replace those before.
+    pub alternatives: Option<Vec<IpAddr>>,
+    /// SMF Set ID in lower case.
+    pub smf_set: Option<Vec<u8>>,
 }
 
 /// Response stored with an association, to be repeated after a restart.
@@ -190,6 +119,8 @@ pub struct Associations {
     table: Cells<AssociationRecord>,
     slots: Vec<Option<Association>>,
     by_name: HashMap<NodeName, u16>,
+    /// Associations by the addresses of their peers, alternatives included.
+    by_address: HashMap<IpAddr, Vec<u16>>,
     /// Associations that are down or ending; these are few.
     troubled: BTreeSet<u16>,
 }
@@ -199,7 +130,8 @@ impl Associations {
     /// removed.
     pub fn open(mut table: Cells<AssociationRecord>) -> Self {
         let capacity = table.capacity().min(usize::from(u16::MAX));
-        let (mut slots, mut by_name) = (vec![None; capacity], HashMap::new());
+        let mut slots: Vec<Option<Association>> = vec![None; capacity];
+        let mut by_name = HashMap::new();
         let mut troubled = BTreeSet::new();
         for (slot, at) in slots.iter_mut().enumerate() {
             let Some(record) = table.get(slot).copied() else { continue };
@@ -217,7 +149,10 @@ impl Associations {
                 _ => drop(table.clear(slot)),
             }
         }
-        Self { table, slots, by_name, troubled }
+        let mut this = Self { table, slots, by_name, by_address: HashMap::new(), troubled };
+        let all: Vec<u16> = this.iter().map(|found| found.peer.index).collect();
+        all.into_iter().for_each(|index| this.add_addresses(index));
+        this
     }
 
     /// Returns the associations.
@@ -251,7 +186,39 @@ impl Associations {
 
     /// Returns the associations with a peer address. Several Node IDs can share an address.
     pub fn at(&self, address: IpAddr) -> impl Iterator<Item = &Association> {
-        self.iter().filter(move |found| found.peer.address.ip() == address)
+        self.known_at(address).filter(move |found| found.peer.address.ip() == address)
+    }
+
+    /// Returns the associations with a peer that has this address, alternatives included.
+    pub fn known_at(&self, address: IpAddr) -> impl Iterator<Item = &Association> {
+        let indices = self.by_address.get(&address).map_or(&[][..], Vec::as_slice);
+        indices.iter().filter_map(|index| self.get(*index))
+    }
+
+    fn add_addresses(&mut self, index: u16) {
+        for address in self.addresses_of(index) {
+            self.by_address.entry(address).or_default().push(index);
+        }
+    }
+
+    fn remove_addresses(&mut self, index: u16) {
+        for address in self.addresses_of(index) {
+            let Some(indices) = self.by_address.get_mut(&address) else { continue };
+            indices.retain(|other| *other != index);
+            if indices.is_empty() {
+                self.by_address.remove(&address);
+            }
+        }
+    }
+
+    /// Returns the addresses of a peer, each once.
+    fn addresses_of(&self, index: u16) -> Vec<IpAddr> {
+        let Some(found) = self.get(index) else { return Vec::new() };
+        let mut all = found.alternatives.clone();
+        all.push(found.peer.address.ip());
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// Returns the index of a Node ID, or a free one.
@@ -300,11 +267,14 @@ impl Associations {
         record.recovery = setup.recovery;
         record.address = Endpoint::of(setup.address);
         record.local = setup.local.map_or([0; 16], mapped);
+        record.set_alternatives(&setup.alternatives);
+        record.set_smf_set(&setup.smf_set);
         keep(&mut record, answer, now);
         self.table.set(slot, &record)?;
         self.forget(index);
         self.by_name.insert(setup.node_id.clone(), index);
         self.slots[slot] = association(index, &record);
+        self.add_addresses(index);
         Ok(())
     }
 
@@ -328,13 +298,16 @@ impl Associations {
         } else {
             self.troubled.remove(&index);
         }
+        self.remove_addresses(index);
         self.slots[slot] = changed;
+        self.add_addresses(index);
         Ok(())
     }
 
     /// Removes an association from the memory of this process.
     fn forget(&mut self, index: u16) {
         self.troubled.remove(&index);
+        self.remove_addresses(index);
         let before = self.slots.get_mut(usize::from(index)).and_then(Option::take);
         if let Some(before) = before {
             self.by_name.remove(&before.peer.node_id);
@@ -346,7 +319,7 @@ impl Associations {
         self.troubled.iter().filter_map(|index| self.get(*index))
     }
 
-    /// Stores a response, and the peer's features if present.
+    /// Stores a response, and the values of an update.
     ///
     /// # Errors
     /// The table cannot be written; nothing has changed then.
@@ -354,11 +327,17 @@ impl Associations {
         &mut self,
         index: u16,
         now: Now,
-        features: Option<u64>,
+        update: &AssociationUpdate,
         answer: AssociationResponse<'_>,
     ) -> Result<(), AssociationError> {
         self.change(index, |record| {
-            record.features = features.unwrap_or(record.features);
+            record.features = update.features.unwrap_or(record.features);
+            if let Some(alternatives) = &update.alternatives {
+                record.set_alternatives(alternatives);
+            }
+            if let Some(smf_set) = &update.smf_set {
+                record.set_smf_set(smf_set);
+            }
             keep(record, Some(answer), now);
         })
     }
@@ -461,7 +440,9 @@ fn association(index: u16, record: &AssociationRecord) -> Option<Association> {
         features: record.features,
         is_up,
     };
-    Some(Association { peer, since: record.since, down, begun: record.begun, is_ending })
+    let (since, begun) = (record.since, record.begun);
+    let (alternatives, smf_set) = (record.alternatives(), record.smf_set().to_owned());
+    Some(Association { peer, since, down, begun, is_ending, alternatives, smf_set })
 }
 
 /// Stores a response in front of the others. A response that is too long is not stored: a
@@ -480,29 +461,4 @@ fn keep(record: &mut AssociationRecord, answer: Option<AssociationResponse<'_>>,
     kept.bytes[..bytes.len()].copy_from_slice(bytes);
     record.answers.rotate_right(1);
     record.answers[0] = kept;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_the_same_however_it_is_sent() {
-        let name = NodeName::parse("SMF-1.Example.org");
-        assert_eq!(name, NodeName::Name(b"\x05smf-1\x07example\x03org".to_vec()));
-        assert_eq!(name.to_string(), "smf-1.example.org");
-        let sent = NodeId::Name(b"\x05SMF-1\x07example\x03ORG\0");
-        assert_eq!(NodeName::from(sent), name);
-        assert_eq!(NodeName::from(name.ie()), name);
-        assert_eq!(NodeName::parse("192.0.2.1"), NodeName::V4(Ipv4Addr::new(192, 0, 2, 1)));
-        assert_eq!(NodeName::parse("2001:db8::1"), NodeName::V6("2001:db8::1".parse().unwrap()));
-    }
-
-    #[test]
-    fn any_name_can_be_shown() {
-        for labels in [&b"\xff"[..], b"\x04ab", b"", b"\0\0\0", b"\x01\n\x02\xff\xfe"] {
-            let shown = NodeName::Name(labels.to_vec()).to_string();
-            assert!(shown.is_ascii() && shown.len() < 100, "{shown}");
-        }
-    }
 }

@@ -3,6 +3,7 @@
 //! It uses neither sockets nor clocks. Peers are not trusted: each datagram costs bounded work and
 //! at most one response per message in it.
 
+mod admission;
 mod association_client;
 mod association_server;
 mod attach;
@@ -18,11 +19,13 @@ use std::ops::DerefMut;
 use fastlane::table::{RecordWriter, TableError};
 use fastlane_pfcp::{Cause, Message, MessageType};
 
+use self::admission::Refusals;
 use self::association_client::Initiations;
 use self::association_server::Removal;
 use self::attach::{BLOCK, begin};
 use self::heartbeat::Heartbeats;
 use self::session_followers::{RecoverySet, SessionCounts};
+use super::access_list::AccessList;
 use super::associations::{Association, Associations};
 use super::overload::{Limiter, Overload};
 use super::paths::{Markers, Paths};
@@ -33,6 +36,7 @@ use crate::time::{MILLISECOND, Now, SECOND};
 use crate::transactions::{ResponseCache, SEQUENCES};
 use crate::usage::{ReportContext, Usage, UsageStatistics};
 
+pub use self::admission::SourceFault;
 pub use self::attach::{AttachError, Keep, NodeRecord, NodeTables};
 pub use self::node_messages::Identity;
 
@@ -50,6 +54,9 @@ pub struct Node {
     peers: Associations,
     requests: Requests,
     answers: ResponseCache,
+    answers_to_strangers: ResponseCache,
+    access: AccessList,
+    refusals: Refusals,
     heartbeats: Heartbeats,
     initiations: Initiations,
     paths: Paths,
@@ -134,8 +141,11 @@ impl Node {
             peers: Associations::open(peers),
             requests,
             answers: ResponseCache::new(t1.saturating_mul(n4.n1.into())),
+            answers_to_strangers: ResponseCache::new(t1.saturating_mul(n4.n1.into())),
+            access: AccessList::new(n4),
+            refusals: Refusals::new(),
             heartbeats: Heartbeats::new(n4.heartbeat_s.saturating_mul(SECOND)),
-            initiations: Initiations::new(&n4.peers, now),
+            initiations: Initiations::new(n4, now),
             paths: Paths::new(settings),
             markers: Markers::default(),
             overload: n4.establishments_per_s.map(Overload::new),
@@ -166,6 +176,22 @@ impl Node {
     /// Counts datagrams that could not be sent.
     pub const fn count_unsent(&mut self, datagrams: u64) {
         self.statistics.send_failed += datagrams;
+    }
+
+    /// Replaces the addresses of a peer that is configured by name.
+    pub fn set_peer_addresses(&mut self, index: usize, addresses: &[IpAddr]) {
+        self.access.set_peer(index, addresses.to_vec());
+        // Others cannot be reached.
+        let own = &self.settings.n4.addresses;
+        let fits = |address: &&IpAddr| own.iter().any(|it| it.is_ipv4() == address.is_ipv4());
+        let reachable = addresses.iter().filter(fits).copied().collect();
+        self.initiations.set_addresses(index, reachable);
+    }
+
+    /// Returns true if a control plane function may associate from any address.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.access.is_open()
     }
 
     /// Returns the node's identity.
@@ -353,6 +379,8 @@ pub struct Statistics {
     pub unanswered: BTreeMap<u8, u64>,
     /// Responses repeated for retransmitted requests.
     pub repeated: u64,
+    /// Requests refused because of their source, by message type and reason.
+    pub sources_refused: BTreeMap<(u8, SourceFault), u64>,
     /// Discarded datagrams by reason.
     pub discarded: BTreeMap<Discarded, u64>,
     /// Associations set up.

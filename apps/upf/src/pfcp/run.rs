@@ -14,6 +14,7 @@ use rustix::net::sockopt;
 
 use super::neighbours::Neighbours;
 use super::node::{AttachError, Keep, NodeTables};
+use super::resolver::Resolver;
 use super::{LaneMessage, Node, Outbox, Outgoing};
 use crate::config::{N4, Settings};
 use crate::rules::layout::message::{SessionEvent, kind};
@@ -65,6 +66,9 @@ pub enum RunError {
     /// An N4 address cannot be used.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// The thread that resolves names of peers cannot be started.
+    #[error("app.n4.peers: names cannot be resolved: {0}; configure addresses")]
+    Resolver(io::Error),
     /// The node's tables cannot be opened.
     #[error(transparent)]
     Attach(#[from] AttachError),
@@ -89,6 +93,7 @@ pub fn run(
     service: &mut dyn LoopService,
 ) -> Result<(), RunError> {
     let mut sockets = None;
+    let mut resolver = Resolver::start(&settings.n4).map_err(RunError::Resolver)?;
     let mut keep = Keep::default();
     while let Some(slow) = attach(session, stop)? {
         // Only one process can write the tables, so the addresses are free now or soon.
@@ -96,7 +101,8 @@ pub fn run(
             Some(sockets) => sockets,
             none => none.insert(Sockets::bind(&settings.n4, Neighbours::new(settings))?),
         };
-        let event_loop = &mut EventLoop { settings, sockets, stop, service: &mut *service };
+        let (resolver, service) = (resolver.as_mut(), &mut *service);
+        let event_loop = &mut EventLoop { settings, sockets, resolver, stop, service };
         match serve_process(event_loop, &slow, &mut keep) {
             Err(error) if slow.is_alive() => return Err(error),
             Ok(()) if stop.load(Ordering::Relaxed) => return Ok(()),
@@ -124,6 +130,7 @@ fn attach(session: &str, stop: &AtomicBool) -> Result<Option<SlowPath>, RunError
 struct EventLoop<'a> {
     settings: &'a Settings,
     sockets: &'a mut Sockets,
+    resolver: Option<&'a mut Resolver>,
     stop: &'a AtomicBool,
     service: &'a mut dyn LoopService,
 }
@@ -141,11 +148,19 @@ fn serve_process(
         next_second(event_loop.stop);
     }
     let mut node = Node::open(event_loop.settings, parts, keep, Now::read(), &mut out)?;
+    set_peer_addresses(&mut node, event_loop.resolver.as_deref());
     event_loop.service.attached(slow)?;
     let ended = serve(event_loop, &mut node, slow, &mut messages, &mut out);
     event_loop.service.detached();
     *keep = node.keep();
     ended
+}
+
+/// Hands the node what is known of peers that are configured by name.
+fn set_peer_addresses(node: &mut Node, resolver: Option<&Resolver>) {
+    for (index, addresses) in resolver.into_iter().flat_map(Resolver::latest) {
+        node.set_peer_addresses(index, addresses);
+    }
 }
 
 /// Waits for the next second. The recovery time stamp of a new node has a resolution of seconds and
@@ -166,8 +181,11 @@ fn serve(
     messages: &mut Messages,
     out: &mut Outbox,
 ) -> Result<(), RunError> {
-    let EventLoop { sockets, stop, service, .. } = event_loop;
+    let EventLoop { sockets, resolver, stop, service, .. } = event_loop;
     while !stop.load(Ordering::Relaxed) {
+        if resolver.as_mut().is_some_and(|resolver| resolver.collect()) {
+            set_peer_addresses(node, resolver.as_deref());
+        }
         let now = Now::read();
         let deadline = node.tick(now, out);
         flush(node, sockets, messages, out, now);

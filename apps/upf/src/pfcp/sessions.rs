@@ -119,7 +119,7 @@ impl Sessions {
         self.check_room(context.now)?;
         let peer = context.peer.ok_or(Refusal::because(Cause::NO_ESTABLISHED_PFCP_ASSOCIATION))?;
         let group = message.group();
-        let mut session = new_session(&group, peer.index, context.now)?;
+        let mut session = new_session(&group, peer.index, context)?;
         let rested = context.now.monotonic.saturating_sub(self.life.saturating_add(GRACE));
         let id = self.places.take(&self.store, rested.max(1));
         let id = id.ok_or(Refusal::because(Cause::NO_RESOURCES_AVAILABLE))?;
@@ -392,7 +392,7 @@ fn asked(group: &Group<'_>, session: &Session, begun: &[UrrId]) -> Result<Vec<Ur
 }
 
 /// Returns a session without rules, from an establishment request.
-fn new_session(group: &Group<'_>, peer: u16, now: Now) -> Result<Session, Refusal> {
+fn new_session(group: &Group<'_>, peer: u16, context: &Context<'_>) -> Result<Session, Refusal> {
     let sets = group.all::<ie::FqCsid<'_>>().take(SETS).map(|set| {
         let mut octets = Vec::new();
         set?.encode(&mut octets);
@@ -401,13 +401,13 @@ fn new_session(group: &Group<'_>, peer: u16, now: Now) -> Result<Session, Refusa
     Ok(Session {
         id: SessionIndex(0),
         seid: 0,
-        cp_fseid: cp_fseid(&group.need::<FSeid>()?)?,
+        cp_fseid: cp_fseid(&group.need::<FSeid>()?, context.local)?,
         peer,
         version: 0,
         generation: 0,
         discarded: 0,
         is_deleted: false,
-        established: now.real,
+        established: context.now.real,
         pdn_type: group.find::<ie::PdnType>()?.map_or(0, |it| it.0),
         supi: supi(group)?,
         network: network(group)?,

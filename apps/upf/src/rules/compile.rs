@@ -18,7 +18,8 @@ use fastlane_pfcp::IeType;
 
 use self::rule_entry::{CountedUrr, RuleEntry, meter_cost};
 use super::layout::session_rules::{
-    AddressPrefix, Block, Direction, DirectionRules, NEVER, Rules, flag, forwarding,
+    AddressPrefix, Block, Direction, DirectionRules, DueEndMarker, EndMarkerEntry, NEVER, Rules,
+    flag, forwarding,
 };
 use super::layout::{TunnelKey, UeKey};
 use crate::session::{
@@ -185,31 +186,59 @@ impl CompileError {
 pub fn compile(session: &Session, context: &Context) -> Result<Compiled, CompileError> {
     let entries = rule_entry::entries(session, context)?;
     let keys = keys(session, context);
-    let (rules, blocks) = match simple_rules(session, &entries) {
-        Some(rules) => (rules, Vec::new()),
-        None => block_packer::blocks(session, &entries)?,
+    let (newest, others) = end_markers(session, context);
+    let (mut rules, blocks) = match simple_rules(session, &entries) {
+        Some(rules) if others.is_empty() => (rules, Vec::new()),
+        Some(rules) => (rules, block_packer::blocks(session, &[], others)?.1),
+        None => block_packer::blocks(session, &entries, others)?,
     };
-    let rules = with_marker(session, context, rules);
+    rules.cold.discarded = session.discarded as u32;
+    if let Some(DueEndMarker { peer, teid, instance, version }) = newest {
+        (rules.cold.marker_peer, rules.cold.marker_teid) = (peer, teid);
+        (rules.cold.marker_instance, rules.cold.marker_version) = (instance, version);
+    }
     let LookupKeys { users, tunnels, framed } = keys;
     Ok(Compiled { rules, blocks, users, tunnels, framed })
 }
 
-/// Adds the newest end marker that is due, and the version before which held packets are discarded.
-fn with_marker(session: &Session, context: &Context, mut rules: Rules) -> Rules {
-    rules.cold.discarded = session.discarded as u32;
+/// Number of versions of a session after which an end marker is no longer repeated beside a newer
+/// one: those of several requests in a row may be due together.
+const MARKER_VERSIONS: u64 = 8;
+
+/// Returns the newest end marker, and the others that may be due, the oldest first: one for each
+/// tunnel that packets no longer take.
+fn end_markers(
+    session: &Session,
+    context: &Context,
+) -> (Option<DueEndMarker>, Vec<EndMarkerEntry>) {
     let markers = session.fars.iter().filter_map(|far| far.end_marker);
-    let Some(marker) = markers.max_by_key(|marker| marker.version) else { return rules };
-    let peer = context.network.peer((marker.to.v4, marker.to.v6), marker.instance);
-    let (Some(peer), Some(teid)) = (peer, marker.to.teid) else { return rules };
-    rules.cold.marker_peer = match peer {
-        IpAddr::V4(peer) => peer.to_ipv6_mapped().octets(),
-        IpAddr::V6(peer) => peer.octets(),
-    };
-    rules.cold.marker_teid = teid;
-    rules.cold.marker_version = marker.version as u32;
-    let instance = context.network.exit(marker.instance);
-    rules.cold.marker_instance = instance.unwrap_or(forwarding::NO_INSTANCE);
-    rules
+    let due = markers.filter_map(|marker| {
+        let peer = context.network.peer((marker.to.v4, marker.to.v6), marker.instance)?;
+        let peer = match peer {
+            IpAddr::V4(peer) => peer.to_ipv6_mapped().octets(),
+            IpAddr::V6(peer) => peer.octets(),
+        };
+        let instance = context.network.exit(marker.instance).unwrap_or(forwarding::NO_INSTANCE);
+        let version = marker.version as u32;
+        Some((marker.version, DueEndMarker { peer, teid: marker.to.teid?, instance, version }))
+    });
+    let mut due: Vec<(u64, DueEndMarker)> = due.collect();
+    due.sort_by_key(|(version, _)| *version);
+    let Some((newest_version, newest)) = due.pop() else { return (None, Vec::new()) };
+    due.retain(|(version, _)| version + MARKER_VERSIONS > newest_version);
+    let mut others: Vec<EndMarkerEntry> = Vec::with_capacity(due.len());
+    for (_, marker) in due {
+        // Several FARs may share a tunnel, which has one end.
+        let is_same = |other: &EndMarkerEntry| {
+            let other = DueEndMarker::from(*other);
+            (other.peer, other.teid) == (marker.peer, marker.teid)
+        };
+        if (marker.peer, marker.teid) != (newest.peer, newest.teid) {
+            others.retain(|other| !is_same(other));
+            others.push(marker.into());
+        }
+    }
+    (Some(newest), others)
 }
 
 /// Lookup keys of a session, each once.

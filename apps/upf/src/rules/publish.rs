@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use fastlane::slow::SlowPath;
 use fastlane::table::{
-    ArrayWriter, HashWriter, Lpm4Writer, Lpm6Writer, Readers, State, TableError,
+    ArrayWriter, GracePeriods, HashWriter, Lpm4Writer, Lpm6Writer, State, TableError,
 };
 
 use self::framed_networks::{FramedNetworks, NetworkError};
@@ -97,8 +97,8 @@ pub struct Tables {
     pub state: State<WORDS>,
     /// Pending events of sessions.
     pub events: Events,
-    /// Lanes that read the tables.
-    pub readers: Arc<Readers>,
+    /// Grace periods of the lanes that read the tables.
+    pub grace_periods: GracePeriods,
 }
 
 impl Tables {
@@ -117,7 +117,7 @@ impl Tables {
             framed: Box::new(slow.array_writer(table::FRAMED)?),
             state: slow.state(table::STATE)?,
             events: Events::Attached(slow.pending(table::EVENTS)?),
-            readers: slow.readers(),
+            grace_periods: slow.grace_periods(),
         })
     }
 
@@ -137,7 +137,7 @@ impl Tables {
             framed: memory.array(table::FRAMED)?,
             state: memory.state(table::STATE)?,
             events: Events::Private(memory.pending(table::EVENTS)?),
-            readers: Arc::clone(memory.readers()),
+            grace_periods: GracePeriods::new(Arc::clone(memory.readers())),
         })
     }
 }
@@ -181,8 +181,8 @@ impl Published {
     #[must_use]
     pub fn open(tables: Tables, context: Context) -> Self {
         let sessions = tables.rules.capacity();
-        let slots = IndexAllocator::new(sessions, tables.state.capacity(), &tables.readers);
-        let blocks = IndexAllocator::new(0, tables.blocks.capacity(), &tables.readers);
+        let slots = IndexAllocator::new(sessions, tables.state.capacity(), &tables.grace_periods);
+        let blocks = IndexAllocator::new(0, tables.blocks.capacity(), &tables.grace_periods);
         let networks = FramedNetworks::new(&tables);
         Self { tables, context, blocks, slots, networks, is_trusted: true }
     }
@@ -301,7 +301,7 @@ impl Published {
         let mut next = 0;
         for mut block in blocks.into_iter().rev() {
             let mut freed = Vec::new();
-            let place = self.blocks.take_and_reclaim(&self.tables.readers, &mut freed);
+            let place = self.blocks.take_and_reclaim(&self.tables.grace_periods, &mut freed);
             self.clear_blocks(freed);
             let place = place.ok_or(PublishError::None("block of rules"))?;
             added.blocks.push(place);
@@ -406,7 +406,7 @@ impl Published {
             self.blocks.retire(place);
         }
         let mut freed = Vec::new();
-        self.blocks.reclaim(&self.tables.readers, &mut freed);
+        self.blocks.reclaim(&self.tables.grace_periods, &mut freed);
         self.clear_blocks(freed);
     }
 

@@ -248,7 +248,8 @@ fn held<G>(
         let pdr = session.pdrs.iter().find(|pdr| pdr.id == hint.pdr).filter(is_new)?;
         let data = DownlinkData {
             pdr: pdr.id,
-            qfi: Some(hint.qfi).filter(|qfi| *qfi != 0),
+            // Packets from the data network have no container: their QoS flow is that of the rules.
+            qfi: Some(hint.qfi).filter(|qfi| *qfi != 0).or_else(|| qfi_of(session, pdr)),
             dscp: Some(hint.dscp),
         };
         Some((pdr, data, hint.at))
@@ -260,13 +261,20 @@ fn held<G>(
         None if !session.reporting.notified.is_empty() => return None,
         None => {
             let pdr = session.pdrs.iter().find(is_new)?;
-            (pdr, DownlinkData { pdr: pdr.id, qfi: None, dscp: None }, on.now.monotonic)
+            let data = DownlinkData { pdr: pdr.id, qfi: qfi_of(session, pdr), dscp: None };
+            (pdr, data, on.now.monotonic)
         }
     };
     let far = session.fars.iter().find(|far| far.id == pdr.far)?;
     let bar = session.bars.iter().find(|bar| Some(bar.id) == far.bar);
     let delay = bar.map_or(0, |bar| u64::from(bar.notification_delay_ms) * MILLISECOND);
     Some((data, at.min(on.now.monotonic).saturating_add(delay)))
+}
+
+/// Returns the QoS flow that the packets of a PDR are marked with.
+fn qfi_of(session: &Session, pdr: &Pdr) -> Option<u8> {
+    let qers = session.qers.iter().filter(|qer| pdr.qers.contains(&qer.id));
+    qers.filter_map(|qer| qer.qfi).next()
 }
 
 /// Returns true if a PDR buffers packets and the control plane wants a notification.

@@ -3,6 +3,7 @@
 use fastlane_wire::checksum::checksum;
 use upf::rules::compile::{Context, compile};
 use upf::rules::layout::drop_reason::DropReason;
+use upf::rules::layout::message::{SessionEvent, kind};
 use upf::rules::layout::{SessionRef, TunnelKey};
 use upf::session::*;
 
@@ -364,5 +365,88 @@ fn a_copy_that_does_not_fit_its_way_is_counted_and_the_packet_goes_on() {
         [DropReason::Duplicated, DropReason::NotDuplicated].map(|it| world.count(it)),
         [0, 1]
     );
+    world.check();
+}
+
+/// Returns the end markers that left: TEID and destination.
+fn end_markers(world: &mut TestLane) -> Vec<(u32, String)> {
+    let left = world.left(N3);
+    let read = |frame: &Vec<u8>| {
+        let (to, message) = match frame[12] {
+            8 => (std::net::Ipv4Addr::from(*frame[30..].first_chunk::<4>()?).to_string(), 42),
+            _ => (std::net::Ipv6Addr::from(*frame[38..].first_chunk::<16>()?).to_string(), 62),
+        };
+        let message = &frame[message..];
+        assert_eq!(message[..4], [0x30, 254, 0, 0]);
+        Some((u32::from_be_bytes(*message[4..].first_chunk()?), to))
+    };
+    left.iter().filter_map(read).collect()
+}
+
+fn moved(far: &mut Far, teid: u32, to: &str, version: u64) {
+    let (v4, v6) = (to.parse().ok(), to.parse().ok());
+    let to = OuterHeader { teid: Some(teid), v4, v6, port: None };
+    far.end_marker = Some(EndMarker { to, instance: Some(ACCESS), version });
+}
+
+fn rules_changed(world: &mut TestLane) {
+    let message = SessionEvent::about(SESSION, 0);
+    world.send_message(kind::RULES, zerocopy::IntoBytes::as_bytes(&message));
+}
+
+/// TS 23.501 clause 5.8.2.9: each tunnel that packets leave has its end, also between UPFs, and
+/// tunnels that several FARs share have one.
+#[test]
+fn case_67_each_tunnel_that_moved_gets_its_end_marker() {
+    let mut session = session();
+    // Several flows, one of them to another UPF over IPv6.
+    session.fars.extend([far(4, to_gnb(4)), far(5, to_gnb(5))]);
+    moved(&mut session.fars[1], 0x101, "10.3.0.9", 7);
+    moved(&mut session.fars[2], 0x102, "fd03::9", 7);
+    moved(&mut session.fars[3], 0x101, "10.3.0.9", 7);
+    moved(&mut session.fars[4], 0x103, "10.3.0.9", 6);
+    let mut world = world(&session);
+    rules_changed(&mut world);
+    let mut sent = end_markers(&mut world);
+    sent.sort_unstable();
+    let to = |teid, to: &str| (teid, to.to_owned());
+    assert_eq!(sent, [to(0x101, "10.3.0.9"), to(0x102, "fd03::9"), to(0x103, "10.3.0.9")]);
+    assert_eq!(world.count(DropReason::EndMarkerSent), 3);
+    rules_changed(&mut world);
+    assert!(end_markers(&mut world).is_empty());
+    world.check();
+
+    // An intermediate UPF: both directions of a session of the simple form.
+    session.pdrs = vec![pdr(1, 10, Source::Access, 1), pdr(3, 30, Source::Core, 2)];
+    session.fars = vec![far(1, to_gnb(0x300)), far(2, to_gnb(GNB_TEID))];
+    moved(&mut session.fars[0], 0x201, "fd03::9", 7);
+    moved(&mut session.fars[1], 0x202, "10.3.0.9", 7);
+    let mut world = self::world(&session);
+    world.show(N6, &[ethernet(N6, &ue4(SERVER, USER, 64, 9))]);
+    assert_eq!(world.left(N3).len(), 1, "{:?}", world.drop_reasons());
+    rules_changed(&mut world);
+    assert_eq!(end_markers(&mut world), [to(0x201, "fd03::9"), to(0x202, "10.3.0.9")]);
+    world.show(N3, &[up(&ue4(USER, SERVER, 64, 9))]);
+    assert_eq!(world.left(N3).len(), 1, "{:?}", world.drop_reasons());
+    world.check();
+}
+
+/// More end markers than a turn makes packets: reminders complete them.
+#[test]
+fn case_67_reminders_go_on_where_the_last_one_ended() {
+    let mut session = session();
+    for number in 0..60 {
+        let mut far = far(10 + number, to_gnb(10));
+        moved(&mut far, 0x1000 + number, "10.3.0.9", 7);
+        session.fars.push(far);
+    }
+    let mut world = world(&session);
+    let mut sent = vec![];
+    for _ in 0..4 {
+        rules_changed(&mut world);
+        sent.extend(end_markers(&mut world).into_iter().map(|(teid, _)| teid));
+    }
+    sent.sort_unstable();
+    assert_eq!(sent, (0x1000..0x1000 + 60).collect::<Vec<_>>());
     world.check();
 }

@@ -179,3 +179,58 @@ fn case_75_between_tunnels_to_the_user_a_new_flow_gets_a_new_container() {
     assert_eq!(opened(frame), (GNB_TEID, vec![1, 0x10, 7, 0], inner()));
     world.check();
 }
+
+/// Returns the UDP source ports of frames to the gNB, whose checksums are right.
+fn source_ports(frames: &[Vec<u8>]) -> Vec<u16> {
+    let port = |frame: &Vec<u8>| {
+        let layers = Layers::parse(frame).expect("it parses");
+        assert_eq!(verify_transport(frame, &layers), Ok(true));
+        layers.ports(frame).expect("UDP").0
+    };
+    frames.iter().map(port).collect()
+}
+
+#[test]
+fn the_source_port_is_that_of_the_flow_if_it_is_configured() {
+    let mut settings = settings();
+    settings["gtp"]["udp-source-port"] = serde_json::json!("flow");
+    let mut world = TestLane::new(TestRoutes::new(), settings);
+    let mut over6 = simple(2);
+    over6.downlink.common.forwarding.what |= forwarding::V6;
+    over6.downlink.peer6 = "fd03::9".parse::<std::net::Ipv6Addr>().expect("an address").octets();
+    let mut relay = simple(3);
+    relay.uplink.common.flags = 0;
+    relay.downlink.common.flags = flag::PRESENT | flag::TUNNEL;
+    relay.downlink.common.tunnel = teid(SESSION);
+    relay.downlink.common.forwarding.quality = 0;
+    let flow = |number: u16| {
+        let mut packet = inner();
+        packet[20..22].copy_from_slice(&number.to_be_bytes());
+        packet
+    };
+    for rules in [simple(1), over6, relay] {
+        world.publish(&rules);
+        let is_relay = rules.version() == 3;
+        let frame = |packet: &Vec<u8>| match is_relay {
+            true => crate::frames::from_gnb(&g_pdu(teid(SESSION), 1, 7, packet)),
+            false => ethernet(N6, packet),
+        };
+        let port = if is_relay { N3 } else { N6 };
+        let packets: Vec<_> = (0..32).map(flow).collect();
+        world.show(port, &packets.iter().map(frame).collect::<Vec<_>>());
+        let ports = source_ports(&world.left(N3));
+        assert_eq!(ports.len(), 32, "{:?}", world.drop_reasons());
+        assert!(ports.iter().all(|port| *port >= 0xc000), "{ports:x?}");
+        let different: std::collections::BTreeSet<_> = ports.iter().collect();
+        assert!(different.len() > 24, "{ports:x?}");
+        // A flow keeps its port.
+        world.show(port, &packets.iter().map(frame).collect::<Vec<_>>());
+        assert_eq!(source_ports(&world.left(N3)), ports);
+    }
+    world.check();
+    // By default it is the registered one.
+    let mut world = TestLane::with_user();
+    world.show(N6, &[ethernet(N6, &inner())]);
+    assert_eq!(source_ports(&world.left(N3)), [2152]);
+    world.check();
+}

@@ -1,6 +1,5 @@
 //! Interfaces with a configured next hop: Linux routes are not used.
 
-use fastlane::mirror::ReversePath;
 use serde_json::json;
 use upf::rules::layout::drop_reason::DropReason;
 
@@ -15,7 +14,7 @@ fn world() -> TestLane {
     for name in ["n3", "n6"] {
         settings["interfaces"][name]["next-hop"] = json!("02:00:00:00:00:02");
     }
-    let known = TestRoutes { answers: Default::default(), reverse_path: ReversePath::Any };
+    let known = TestRoutes { answers: Default::default(), ..TestRoutes::new() };
     let mut world = TestLane::new(known, settings);
     world.publish(&simple(1));
     world

@@ -37,6 +37,25 @@ pub(crate) fn show(world: &mut TestLane, mut input: &[u8]) {
     world.check_causes();
 }
 
+/// Passes frames to a user plane one by one, those to its GTP-U address as UDP with a correct IPv4
+/// header checksum: so mutated fragments reach the reassembly.
+pub(crate) fn show_fragments(world: &mut TestLane, mut input: &[u8]) {
+    let mut repaired = Vec::new();
+    while let [port, high, low, rest @ ..] = input {
+        let length = usize::from(u16::from_be_bytes([*high, *low])).min(rest.len()).min(LONGEST);
+        let (frame, behind) = rest.split_at(length);
+        let mut frame = frame.to_vec();
+        let header = frame.get(14).map_or(0, |first| usize::from(first & 15) * 4);
+        if frame.get(12) == Some(&8) && header >= 20 && frame.len() >= 14 + header {
+            frame[23] = 17;
+            crate::frames::fill(&mut frame[14..14 + header]);
+        }
+        repaired.extend(self::input(u16::from(*port), &frame));
+        input = behind;
+    }
+    show(world, &repaired);
+}
+
 /// Checks frames that leave: by the tunnel port the whole frame, to the data network the IP packet.
 /// A UE's payload is arbitrary.
 fn is_whole(port: u16, frame: &[u8]) -> bool {

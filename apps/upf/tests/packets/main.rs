@@ -13,6 +13,8 @@ mod fixed_next_hop;
 mod golden;
 mod gtpu_messages;
 mod lane_messages;
+mod mtu_page;
+mod outer_fragments;
 mod packet_properties;
 mod ue_to_ue;
 mod uplink;

@@ -32,6 +32,9 @@ use crate::SESSIONS;
 /// Ethernet addresses of the ports and their neighbours.
 pub(crate) const PORT_MAC: [[u8; 6]; 2] = [[2, 0, 0, 0, 3, 1], [2, 0, 0, 0, 6, 1]];
 pub(crate) const NEIGHBOUR_MAC: [[u8; 6]; 2] = [[2, 0, 0, 0, 3, 9], [2, 0, 0, 0, 6, 9]];
+/// Addresses of the ports in Linux.
+pub(crate) const PORT_ADDRESS: [[&str; 2]; 2] =
+    [["10.3.0.1", "fd03::1"], ["192.0.2.254", "2001:db8:7::fe"]];
 /// Indices of ports.
 pub(crate) const N3: u16 = 0;
 pub(crate) const N6: u16 = 1;
@@ -60,6 +63,8 @@ pub(crate) fn teid(session: SessionIndex) -> u32 {
 pub(crate) struct TestRoutes {
     pub(crate) answers: BTreeMap<IpAddr, RouteLookup>,
     pub(crate) reverse_path: ReversePath,
+    /// True if the ports have addresses in Linux.
+    pub(crate) has_addresses: bool,
 }
 
 /// Returns a next hop by a port with an MTU.
@@ -74,7 +79,7 @@ impl TestRoutes {
     /// Returns routes to the gNB, the server and another server, in both families.
     pub(crate) fn new() -> Self {
         let reverse_path = ReversePath::Any;
-        let mut known = Self { answers: BTreeMap::new(), reverse_path };
+        let mut known = Self { answers: BTreeMap::new(), reverse_path, has_addresses: true };
         known.set("10.3.0.9", out_of(N3, 1500));
         known.set("fd03::9", out_of(N3, 1500));
         known.set("192.0.2.7", out_of(N6, 1500));
@@ -98,6 +103,11 @@ impl Routes for TestRoutes {
             forwards6: true,
             reverse_path: self.reverse_path,
         })
+    }
+
+    fn address(&self, _: &Turn, port: PortId, is_v6: bool) -> Option<IpAddr> {
+        let [four, six] = PORT_ADDRESS.get(usize::from(port.0)).filter(|_| self.has_addresses)?;
+        if is_v6 { six.parse().ok() } else { four.parse().ok() }
     }
 
     fn next_hop(&self, _: &Turn, _: Option<u32>, to: IpAddr, _: u32) -> RouteLookup {

@@ -164,3 +164,20 @@ fn a_packet_does_not_go_round_among_users() {
     assert_eq!((world.pass(), world.pass(), world.count(DropReason::Loop)), (1, 0, 2));
     world.check();
 }
+
+/// The error about a packet that the other UE's tunnel is too short for goes back to the sender.
+#[test]
+fn a_sender_is_told_the_path_mtu_of_the_other_ue() {
+    let mut world = world();
+    let mut long = ue4(USER, OTHER, 64, 1460 - 28);
+    long[6] = 0x40;
+    fill(&mut long);
+    world.show(N3, &[from_gnb(&g_pdu(teid(SESSION), 1, 1, &long))]);
+    assert_eq!(world.pass(), 1);
+    let [frame] = &world.left(N3)[..] else { panic!("{:?}", world.drop_reasons()) };
+    let (teid, _, error) = opened(frame);
+    assert_eq!((teid, &error[16..20], error[20], error[21]), (GNB_TEID, &USER[..], 3, 4));
+    assert_eq!(error[26..28], 1456_u16.to_be_bytes());
+    assert_eq!((world.count(DropReason::TooLong), world.count(DropReason::IcmpSent)), (1, 1));
+    world.check();
+}

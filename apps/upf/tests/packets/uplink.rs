@@ -149,10 +149,66 @@ fn case_71_the_last_hop_is_told_through_the_tunnel_and_not_counted() {
     let [error] = &world.left(N3)[..] else { panic!("{:?}", world.drop_reasons()) };
     let (teid, container, error) = crate::frames::opened(error);
     assert_eq!((teid, &container[..]), (GNB_TEID, &[1, 0, 9, 0][..]));
-    assert_eq!((&error[12..16], &error[16..20], error[20]), (&OUR[..], &USER[..], 11));
+    let source = v4([192, 0, 2, 254]).octets();
+    assert_eq!(source.map(|it| it.to_string()).join("."), PORT_ADDRESS[1][0], "that of N6");
+    assert_eq!((&error[12..16], &error[16..20], error[20]), (&source[..], &USER[..], 11));
     assert_eq!(error[28..], dying);
     assert_eq!(world.usage()[..2], [0, 0], "it did not pass");
     assert_eq!((world.count(DropReason::TimeToLive), world.count(DropReason::IcmpSent)), (1, 1));
+    world.check();
+}
+
+/// Returns the ICMP error that a user gets for a packet to a server.
+fn told(world: &mut TestLane, packet: &[u8]) -> Option<Vec<u8>> {
+    world.show(N3, &[from_gnb(&g_pdu(teid(SESSION), 1, 1, packet))]);
+    let left = world.left(N3);
+    assert!(left.len() <= 1 && world.left(N6).is_empty());
+    left.first().map(|frame| crate::frames::opened(frame).2)
+}
+
+#[test]
+fn sources_of_icmp_errors_are_configured_or_of_n6_and_never_of_n3() {
+    let dying = ue4(USER, SERVER, 1, 20);
+    let dying6 = ipv6(&ue6().to_string(), "2001:db8:7::7", 17, 1, &udp(1, 2, b"six"));
+    // As configured, for the network instance of the packet.
+    let mut configured = settings();
+    let n6 = &mut configured["interfaces"]["n6"];
+    n6["icmp-addresses"] = serde_json::json!(["203.0.113.1", "2001:db8:113::1"]);
+    let mut world = TestLane::new(TestRoutes::new(), configured);
+    world.publish(&simple(1));
+    let error = told(&mut world, &dying).expect("an error");
+    assert_eq!(error[12..16], [203, 0, 113, 1]);
+    let error = told(&mut world, &dying6).expect("an error");
+    let source: std::net::Ipv6Addr = "2001:db8:113::1".parse().expect("an address");
+    assert_eq!((error[40], &error[8..24]), (3, &source.octets()[..]));
+    world.check();
+    // N6 has no address at all: RFC 7600 for IPv4, nothing for IPv6.
+    let known = TestRoutes { has_addresses: false, ..TestRoutes::new() };
+    let mut world = TestLane::new(known, settings());
+    world.publish(&simple(1));
+    assert_eq!(told(&mut world, &dying).expect("an error")[12..16], [192, 0, 0, 8]);
+    assert_eq!(told(&mut world, &dying6), None);
+    assert_eq!((world.count(DropReason::IcmpSent), world.count(DropReason::IcmpNoSource)), (1, 1));
+    world.check();
+}
+
+#[test]
+fn users_are_told_that_no_route_leads_to_a_host() {
+    let mut world = TestLane::with_user();
+    let packet = ue4(USER, [198, 51, 100, 7], 64, 20);
+    let error = told(&mut world, &packet).expect("an error");
+    assert_eq!((&error[16..20], error[20], error[21]), (&USER[..], 3, 0));
+    assert_eq!(error[28..], packet);
+    let packet = ipv6(&ue6().to_string(), "2001:db8:9::9", 17, 64, &udp(1, 2, b"six"));
+    let error = told(&mut world, &packet).expect("an error");
+    assert_eq!((error[40], error[41], &error[48..]), (1, 0, &packet[..]));
+    assert_eq!((world.count(DropReason::NoRoute), world.count(DropReason::IcmpSent)), (2, 2));
+    // A blackhole is silent.
+    let mut known = TestRoutes::new();
+    known.set("198.51.100.7", RouteLookup::Fallback(FallbackReason::Blackhole));
+    let mut world = TestLane::new(known, settings());
+    world.publish(&simple(1));
+    assert_eq!(told(&mut world, &ue4(USER, [198, 51, 100, 7], 64, 20)), None);
     world.check();
 }
 

@@ -65,7 +65,8 @@ pub fn lpm4(lookups: u64) -> Result<u64> {
     for addresses in addresses.as_chunks::<BULK>().0.iter().cycle().take(lookups as usize / BULK) {
         let mut values = [None; BULK];
         reader.lookup_many(&guard, addresses, &mut values);
-        total = values.iter().flatten().fold(total, |total, hop| total.wrapping_add((*hop).into()));
+        let hops = values.iter().flatten().map(|hop| u64::from(hop.get()));
+        total = hops.fold(total, u64::wrapping_add);
     }
     Ok(total)
 }

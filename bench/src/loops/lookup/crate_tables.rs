@@ -11,11 +11,14 @@ pub(super) fn hashbrown(workload: &Workload) -> Result<()> {
     let start = Start::now()?;
     let mut table = hashbrown::HashMap::with_capacity(workload.count);
     table.extend(workload.pairs());
-    Server::new(workload, start, |key: [u8; 16]| key)?.serve(|keys, results| {
-        for (key, result) in keys.iter().zip(results) {
-            *result = table.get(key).map_or(0, sum);
-        }
-    })
+    Server::new(workload, start, |key: [u8; 16]| key)?.serve::<u64>(
+        |keys, results| {
+            for (key, result) in keys.iter().zip(results) {
+                *result = table.get(key).map_or(0, sum);
+            }
+        },
+        u64::from,
+    )
 }
 
 /// Returns the sum of the words of a value, which forces the value to be read.
@@ -31,11 +34,14 @@ pub(super) fn prefix_trie(workload: &Workload) -> Result<()> {
     for (address, length, hop) in workload.routes() {
         table.insert((address as u32, length as u8), hop);
     }
-    Server::new(workload, start, u32::from_ne_bytes)?.serve(|addresses, results| {
-        for (address, result) in addresses.iter().zip(results) {
-            *result = table.get_lpm(&(*address, 32)).map_or(0, |(_, hop)| (*hop).into());
-        }
-    })
+    Server::new(workload, start, u32::from_ne_bytes)?.serve::<u64>(
+        |addresses, results| {
+            for (address, result) in addresses.iter().zip(results) {
+                *result = table.get_lpm(&(*address, 32)).map_or(0, |(_, hop)| (*hop).into());
+            }
+        },
+        u64::from,
+    )
 }
 
 /// Serves prefix-trie for IPv6.
@@ -45,9 +51,12 @@ pub(super) fn prefix_trie6(workload: &Workload) -> Result<()> {
     for (address, length, hop) in workload.routes() {
         table.insert((address, length as u8), hop);
     }
-    Server::new(workload, start, u128::from_be_bytes)?.serve(|addresses, results| {
-        for (address, result) in addresses.iter().zip(results) {
-            *result = table.get_lpm(&(*address, 128)).map_or(0, |(_, hop)| (*hop).into());
-        }
-    })
+    Server::new(workload, start, u128::from_be_bytes)?.serve::<u64>(
+        |addresses, results| {
+            for (address, result) in addresses.iter().zip(results) {
+                *result = table.get_lpm(&(*address, 128)).map_or(0, |(_, hop)| (*hop).into());
+            }
+        },
+        u64::from,
+    )
 }

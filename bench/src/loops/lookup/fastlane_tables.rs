@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use fastlane_table::{
-    HashReader, HashWriter, Lpm4Reader, Lpm4Writer, Lpm6Reader, Lpm6Writer, Prefix, Readers, Spec,
+    HashReader, HashWriter, Lpm4Reader, Lpm4Writer, Lpm6Reader, Lpm6Writer, Prefix, PrefixValue,
+    Readers, Spec,
 };
 
 use crate::Result;
@@ -27,13 +28,16 @@ pub(super) fn hash(workload: &Workload) -> Result<()> {
     }
     let reader = HashReader::<Key, Value>::attach(&memory)?;
     let guard = guard(writer);
-    Server::new(workload, start, |key: Key| key)?.serve(|keys, results| {
-        let mut found = [None; BULK];
-        reader.get_many(&guard, keys, &mut found);
-        for (found, result) in found.iter().zip(results) {
-            *result = found.as_ref().map_or(0, |found| sum(found.value));
-        }
-    })
+    Server::new(workload, start, |key: Key| key)?.serve::<u64>(
+        |keys, results| {
+            let mut found = [None; BULK];
+            reader.get_many(&guard, keys, &mut found);
+            for (found, result) in found.iter().zip(results) {
+                *result = found.as_ref().map_or(0, |found| sum(found.value));
+            }
+        },
+        u64::from,
+    )
 }
 
 /// Serves the IPv4 longest-prefix-match table, by single lookups or in bulks.
@@ -49,17 +53,19 @@ pub(super) fn lpm4(workload: &Workload, many: bool) -> Result<()> {
     let reader = Lpm4Reader::attach(&memory)?;
     let guard = guard(writer);
     let address = |bytes| Ipv4Addr::from_bits(u32::from_ne_bytes(bytes));
-    Server::new(workload, start, address)?.serve(|addresses, results| {
-        if many {
-            let mut values = [None; BULK];
-            reader.lookup_many(&guard, addresses, &mut values);
-            numbers(&values, results);
-        } else {
-            for (address, result) in addresses.iter().zip(results) {
-                *result = reader.lookup(&guard, *address).unwrap_or(0).into();
-            }
+    let server = Server::new(workload, start, address)?;
+    if many {
+        let find = |addresses: &[_; BULK], values: &mut [_; BULK]| {
+            reader.lookup_many(&guard, addresses, values);
+        };
+        return server.serve(find, number);
+    }
+    let find = |addresses: &[_; BULK], values: &mut [_; BULK]| {
+        for (address, value) in addresses.iter().zip(values) {
+            *value = reader.lookup(&guard, *address);
         }
-    })
+    };
+    server.serve(find, |value: Option<u32>| value.unwrap_or(0).into())
 }
 
 /// Serves the IPv6 longest-prefix-match table, by single lookups or in bulks.
@@ -74,24 +80,22 @@ pub(super) fn lpm6(workload: &Workload, many: bool) -> Result<()> {
     writer.collapse();
     let reader = Lpm6Reader::attach(&memory)?;
     let guard = guard(writer);
-    Server::new(workload, start, |bytes: [u8; 16]| Ipv6Addr::from(bytes))?.serve(
-        |addresses, results| {
-            if many {
-                let mut values = [None; BULK];
-                reader.lookup_many(&guard, addresses, &mut values);
-                numbers(&values, results);
-            } else {
-                for (address, result) in addresses.iter().zip(results) {
-                    *result = reader.lookup(&guard, *address).unwrap_or(0).into();
-                }
-            }
-        },
-    )
+    let server = Server::new(workload, start, |bytes: [u8; 16]| Ipv6Addr::from(bytes))?;
+    if many {
+        let find = |addresses: &[_; BULK], values: &mut [_; BULK]| {
+            reader.lookup_many(&guard, addresses, values);
+        };
+        return server.serve(find, number);
+    }
+    let find = |addresses: &[_; BULK], values: &mut [_; BULK]| {
+        for (address, value) in addresses.iter().zip(values) {
+            *value = reader.lookup(&guard, *address);
+        }
+    };
+    server.serve(find, |value: Option<u32>| value.unwrap_or(0).into())
 }
 
 #[inline(always)]
-fn numbers(values: &[Option<u32>; BULK], results: &mut [u64; BULK]) {
-    for (value, result) in values.iter().zip(results) {
-        *result = value.unwrap_or(0).into();
-    }
+fn number(value: Option<PrefixValue>) -> u64 {
+    value.map_or(0, PrefixValue::get).into()
 }

@@ -44,15 +44,17 @@ impl<Q: Copy> Server<Q> {
     }
 
     /// Prints the results of a pass over all queries, then runs lookups on request until the input
-    /// ends. `find` returns a number for each of [`BULK`] queries, 0 for no entry.
+    /// ends. `find` writes the result of each of [`BULK`] queries as the table has it, `number`
+    /// turns a result into a number, 0 for no entry.
     ///
     /// # Errors
     /// Returns an error if a line is invalid.
-    pub(super) fn serve(
+    pub(super) fn serve<R: Copy + Default>(
         mut self,
-        mut find: impl FnMut(&[Q; BULK], &mut [u64; BULK]),
+        mut find: impl FnMut(&[Q; BULK], &mut [R; BULK]),
+        number: impl Fn(R) -> u64,
     ) -> Result<()> {
-        let mut results = [0; BULK];
+        let mut results = [R::default(); BULK];
         let mut output = std::io::stdout().lock();
         let [table, huge] = self.table;
         write!(output, "ready {table} {huge} {}", self.built.as_millis())?;
@@ -60,8 +62,9 @@ impl<Q: Copy> Server<Q> {
             let mut folded = 0_u64;
             for queries in set.as_chunks().0 {
                 find(queries, &mut results);
-                let fold =
-                    |folded: u64, result: &u64| (folded ^ result).wrapping_mul(0x0100_0000_01b3);
+                let fold = |folded: u64, result: &R| {
+                    (folded ^ number(*result)).wrapping_mul(0x0100_0000_01b3)
+                };
                 folded = results.iter().fold(folded, fold);
             }
             write!(output, " {folded}")?;
@@ -81,7 +84,7 @@ impl<Q: Copy> Server<Q> {
             loop {
                 for queries in queries[place..place + CHUNK].as_chunks().0 {
                     find(queries, &mut results);
-                    sum = results.iter().fold(sum, |sum, result| sum.wrapping_add(*result));
+                    sum = results.iter().fold(sum, |sum, result| sum.wrapping_add(number(*result)));
                 }
                 done += CHUNK as u64;
                 place = (place + CHUNK) % queries.len();

@@ -29,6 +29,10 @@ impl Routes for OneWay {
         })
     }
 
+    fn address(&self, _: &Turn, _: PortId, _: bool) -> Option<IpAddr> {
+        None
+    }
+
     fn next_hop(&self, _: &Turn, _: Option<u32>, _: IpAddr, _: u32) -> RouteLookup {
         let destination = [2, 0, 0, 0, 0, 2];
         let (port, source, mtu) = (PortId(0), STATION, 1500);

@@ -14,14 +14,18 @@ use crate::statistics::quantile;
 
 /// Measured cases: mechanism, idle policy, and true if frames are 1 ms apart. Otherwise each frame
 /// follows the previous one.
-pub const CASES: [(Mechanism, Idle, bool); 8] = [
+pub const CASES: [(Mechanism, Idle, bool); 12] = [
     (Mechanism::AfXdp, Idle::Busy, false),
+    (Mechanism::AfXdp, Idle::Interrupt, false),
     (Mechanism::AfXdp, Idle::Adaptive, false),
     (Mechanism::AfXdp, Idle::Busy, true),
+    (Mechanism::AfXdp, Idle::Interrupt, true),
     (Mechanism::AfXdp, Idle::Adaptive, true),
     (Mechanism::AfPacket, Idle::Busy, false),
+    (Mechanism::AfPacket, Idle::Interrupt, false),
     (Mechanism::AfPacket, Idle::Adaptive, false),
     (Mechanism::AfPacket, Idle::Busy, true),
+    (Mechanism::AfPacket, Idle::Interrupt, true),
     (Mechanism::AfPacket, Idle::Adaptive, true),
 ];
 

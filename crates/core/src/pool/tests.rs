@@ -125,3 +125,31 @@ fn the_memory_stays_mapped_while_a_layout_exists() {
     let is_mapped = maps.lines().any(|line| line.starts_with(&format!("{start:x}-")));
     assert!(is_mapped, "{maps}");
 }
+
+#[test]
+fn released_frames_of_a_driver_wait_for_it() {
+    let mut pool = pool(4);
+    let region = pool.register_region(8).unwrap();
+    pool.external_received(region, 2);
+    assert!(!pool.has_released());
+    for index in [5, 6] {
+        pool.give(Frame::of(region, index));
+    }
+    assert!(pool.has_released());
+    let mut frames = Vec::with_capacity(1); // takes one at a time
+    pool.take_released(region, &mut frames);
+    assert_eq!((frames.as_slice(), pool.has_released(), pool.missing()), (&[6][..], true, 1));
+    frames.clear();
+    pool.take_released(region, &mut frames);
+    assert_eq!((frames.as_slice(), pool.has_released(), pool.missing()), (&[5][..], false, 0));
+}
+
+#[test]
+fn a_driver_may_count_frames_as_sent_before_it_counts_them_as_received() {
+    let mut pool = pool(4);
+    let region = pool.register_region(8).unwrap();
+    pool.external_sent(region, 3);
+    assert_eq!(pool.missing(), 3, "a defect if it stays so");
+    pool.external_received(region, 3);
+    assert_eq!(pool.missing(), 0);
+}

@@ -7,7 +7,7 @@ use fastlane_core::{METADATA_LENGTH, Packet, RegionId};
 
 /// Version of the interface. Every change of a layout or a function increments it, here and in
 /// `plugin.h`.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// Error text of DPDK, terminated by a zero.
 #[repr(C)]
@@ -159,6 +159,8 @@ pub(crate) struct Table {
     pub(crate) losses: unsafe extern "C" fn(Port, *mut DeviceLosses) -> c_int,
     pub(crate) steer: unsafe extern "C" fn(Port, u16, *const FlowRule, u32, Text) -> c_int,
     pub(crate) set_link: unsafe extern "C" fn(Port, c_int) -> c_int,
+    pub(crate) removal_events: unsafe extern "C" fn() -> c_int,
+    pub(crate) is_removed: unsafe extern "C" fn(Port) -> c_int,
     pub(crate) device_remove: unsafe extern "C" fn(Port, u16) -> c_int,
     pub(crate) ring_pair:
         unsafe extern "C" fn(*const c_char, u16, u32, *mut [Port; 2], Text) -> c_int,

@@ -99,8 +99,8 @@ pub(crate) struct PortPlan {
     pub lanes: Vec<usize>,
     /// Selection of the lane for received packets.
     pub lane_by: LaneBy,
-    /// Time within which the port must be reopened after its interface was removed; `None` if the
-    /// application ends at once.
+    /// Time within which the port must be reopened after its interface or device was removed;
+    /// `None` if the application ends at once.
     pub reopen_within: Option<Duration>,
 }
 
@@ -273,15 +273,15 @@ fn port_plan(
     Ok(PortPlan { id, driver, rules, kernel, lanes: chosen, lane_by, name, reopen_within })
 }
 
-/// Resolves the behaviour when the interface is removed.
+/// Resolves the behaviour when the interface or the device is removed.
 fn reopen_within(port: &raw::Port, at: impl Fn(&str) -> String) -> Result<Option<Duration>, Error> {
-    if !port.driver.is_shared() {
+    if !port.driver.is_shared() && !matches!(port.driver, Driver::Dpdk(_)) {
         let keys = [
             ("on-removal", port.on_removal.is_some()),
             ("reopen-within-s", port.reopen_within_s.is_some()),
         ];
         let Some((key, _)) = keys.into_iter().find(|(_, is_set)| *is_set) else { return Ok(None) };
-        let what = "it has no effect on this driver; remove it, or use af-xdp or af-packet";
+        let what = "it has no effect on this driver; remove it, or use af-xdp, af-packet or dpdk";
         return Err(refuse(at(key), what));
     }
     let seconds = port.reopen_within_s;

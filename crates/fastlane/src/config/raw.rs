@@ -152,8 +152,8 @@ pub enum Idle {
     Busy,
     /// Waits for the device's interrupt immediately.
     Interrupt,
-    /// Polls for a while, then sleeps in growing steps, then waits for the interrupt. CPU use
-    /// follows the load.
+    /// Learns the gaps between packets: polls short ones, naps while packets gather, and waits for
+    /// the interrupt in long ones. CPU use follows the load.
     Adaptive,
 }
 
@@ -178,8 +178,8 @@ pub struct Port {
     /// The lanes that have this port, by their index in `cpus`. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lanes: Option<Vec<usize>>,
-    /// Behaviour when the interface is removed while the application runs (af-xdp and af-packet).
-    /// Default: `reopen`.
+    /// Behaviour when the interface (af-xdp, af-packet) or the device (dpdk, if its driver reports
+    /// it) is removed while the application runs. Default: `reopen`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_removal: Option<OnRemoval>,
     /// Time in seconds, 1 to 86400, within which `reopen` must succeed. After it the application
@@ -188,11 +188,12 @@ pub struct Port {
     pub reopen_within_s: Option<u64>,
 }
 
-/// Behaviour when the interface of a port is removed.
+/// Behaviour when the interface or the device of a port is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnRemoval {
-    /// Waits for an interface of the same name that is up, and opens the port on it.
+    /// Waits for an interface of the same name that is up, or for the device, and opens the port on
+    /// it.
     Reopen,
     /// Ends the application with exit status 5.
     Exit,

@@ -33,6 +33,10 @@ pub struct Rule {
     /// GTP-U user data (G-PDU): UDP port 2152, version 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gtp_u: Option<bool>,
+    /// IP fragments too, the first and the later ones, by address and protocol alone: a fragment
+    /// has no port to compare. Without it all fragments go to Linux.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fragments: Option<bool>,
 }
 
 /// Resolves a list of rules.
@@ -56,6 +60,7 @@ impl Rule {
             udp_port: self.udp_port.map(|Ports(range)| range),
             tcp_port: self.tcp_port.map(|Ports(range)| range),
             gtp_u: self.gtp_u.unwrap_or(false),
+            fragments: self.fragments.unwrap_or(false),
         }
     }
 }

@@ -122,34 +122,15 @@ impl<'a> Page<'_, 'a> {
         };
         let samples = self.each_lane(used);
         self.counters("fastlane_lane_cpu_seconds", "CPU time of the lane's thread.", samples)?;
-        self.page_faults()?;
-        let mut samples = vec![];
-        for (request, counter) in
-            [("new_packet", LaneCounter::NewRefused), ("timer", LaneCounter::TimersRefused)]
-        {
-            for (lane, labels) in self.lane_labels() {
-                let labels = [labels, vec![("request", request)]].concat();
-                samples.push((labels, Number::Count(self.lane(lane, counter))));
-            }
-        }
-        let help = "Requests of the application that its lane refused.";
-        self.counters("fastlane_lane_refused_requests", help, samples)
-    }
-
-    /// Writes the page faults of the lanes.
-    fn page_faults(&mut self) -> fmt::Result {
-        let mut samples = vec![];
-        for (kind, counter) in
-            [("minor", LaneCounter::MinorPageFaults), ("major", LaneCounter::MajorPageFaults)]
-        {
-            for (lane, labels) in self.lane_labels() {
-                let labels = [labels, vec![("kind", kind)]].concat();
-                samples.push((labels, Number::Count(self.lane(lane, counter))));
-            }
-        }
+        let kinds =
+            [("minor", LaneCounter::MinorPageFaults), ("major", LaneCounter::MajorPageFaults)];
         let help = "Page faults of the lane's thread since its first turn; major ones wait for a \
                     disk.";
-        self.counters("fastlane_lane_page_faults", help, samples)
+        self.lane_family("fastlane_lane_page_faults", help, "kind", &kinds)?;
+        let requests =
+            [("new_packet", LaneCounter::NewRefused), ("timer", LaneCounter::TimersRefused)];
+        let help = "Requests of the application that its lane refused.";
+        self.lane_family("fastlane_lane_refused_requests", help, "request", &requests)
     }
 
     /// Writes the packet counters of the lanes.
@@ -175,16 +156,12 @@ impl<'a> Page<'_, 'a> {
         ] {
             self.count(name, help, counter)?;
         }
-        let mut samples = vec![];
-        for counter in LaneCounter::ALL {
-            let Some(reason) = counter.name().strip_prefix("drop_") else { continue };
-            for (lane, labels) in self.lane_labels() {
-                let labels = [labels, vec![("reason", reason)]].concat();
-                samples.push((labels, Number::Count(self.lane(lane, counter))));
-            }
-        }
+        let reasons = LaneCounter::ALL.into_iter().filter_map(|counter| {
+            counter.name().strip_prefix("drop_").map(|reason| (reason, counter))
+        });
+        let reasons: Vec<_> = reasons.collect();
         let help = "Packets lost inside the lane against their sender's will, by the reason.";
-        self.counters("fastlane_lane_dropped_packets", help, samples)
+        self.lane_family("fastlane_lane_dropped_packets", help, "reason", &reasons)
     }
 
     fn lane_gauges(&mut self) -> fmt::Result {
@@ -252,6 +229,24 @@ impl<'a> Page<'_, 'a> {
         }
         let help = "Frames that steering saw, by what became of them.";
         self.counters("fastlane_steer_packets", help, samples)
+    }
+
+    /// Writes counters of each lane, told apart by the value of a label.
+    fn lane_family(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &'static str,
+        members: &[(&'a str, LaneCounter)],
+    ) -> fmt::Result {
+        let samples = members.iter().flat_map(|(member, counter)| {
+            self.lane_labels().map(|(lane, labels)| {
+                let labels = [labels, vec![(label, *member)]].concat();
+                (labels, Number::Count(self.lane(lane, *counter)))
+            })
+        });
+        let samples = samples.collect();
+        self.counters(name, help, samples)
     }
 
     /// Writes all counters whose names begin with `prefix`; the rest of the name becomes a label.

@@ -54,6 +54,7 @@ pub(super) fn reopen(
         Some((*lane, queue))
     });
     let queues = queues.collect();
+    let interface = Some(interface);
     Ok(Reopened { interface, queues, device: ReopenedDevice::AfPacket(device) })
 }
 

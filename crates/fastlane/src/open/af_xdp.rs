@@ -3,9 +3,9 @@
 
 use fastlane_af_xdp as af_xdp;
 use fastlane_core::Queue;
-use fastlane_kernel::Interface;
 use fastlane_kernel::reentry::Method;
-use fastlane_steer::Rules;
+use fastlane_kernel::{Interface, XdpHolder};
+use fastlane_steer::{ProgramError, Rules};
 
 use super::reopened::{LaneMemory, Reopened, ReopenedDevice};
 use super::{InheritedPorts, OpenContext, kernel_path, preflight};
@@ -19,7 +19,6 @@ pub(super) fn attach(
     port: &PortPlan,
     xdp: &raw::AfXdp,
 ) -> Result<(), Error> {
-    let refuse = |error: af_xdp::Error| Error::port(&port.name, error);
     let interface = preflight::of_af_xdp(context.plan, port, xdp)?;
     preflight::warn_if_down(port, &interface);
     if interface.has_offload("rx-vlan-offload") && !interface.is_virtual {
@@ -37,7 +36,8 @@ pub(super) fn attach(
         Some(inherited) => {
             inherited.device(port, settings).map_err(|reason| Error::port(&port.name, reason))?
         }
-        None => af_xdp::Device::open(settings, &port.rules, longest).map_err(refuse)?,
+        None => af_xdp::Device::open(settings, &port.rules, longest)
+            .map_err(|error| refusal(port, &interface, error))?,
     };
     if matches!(port.kernel, KernelPlan::ReEnter) {
         // In generic XDP mode a redirect would run the program again; mirred works in all modes.
@@ -47,6 +47,19 @@ pub(super) fn attach(
     context.xdp_queues.push(interface.receive_queues);
     context.shares(port, interface);
     Ok(())
+}
+
+/// Returns the error of a device that cannot be opened. If other XDP programs are attached to the
+/// interface, it names them.
+fn refusal(port: &PortPlan, interface: &Interface, error: af_xdp::Error) -> Error {
+    let is_busy = matches!(error, af_xdp::Error::Program(ProgramError::InterfaceBusy { .. }));
+    let holders =
+        if is_busy { XdpHolder::all_on(&interface.name, interface.index) } else { vec![] };
+    if holders.is_empty() {
+        return Error::port(&port.name, error);
+    }
+    let holders: Vec<String> = holders.iter().map(ToString::to_string).collect();
+    Error::port(&port.name, holders.join("; "))
 }
 
 /// Returns the settings of a device.
@@ -83,7 +96,8 @@ pub(super) fn reopen(
     let interface = preflight::of_af_xdp(plan, port, xdp)?;
     let longest = af_xdp::longest_frame(plan.frame_size);
     let settings = settings(xdp, &interface);
-    let mut device = af_xdp::Device::open(settings, rules, longest).map_err(refuse)?;
+    let mut device = af_xdp::Device::open(settings, rules, longest)
+        .map_err(|error| refusal(port, &interface, error))?;
     let (mut queues, mut sockets) = (Vec::new(), Vec::new());
     for (lane, layout) in memory.layouts.iter().enumerate() {
         let mine = (0..interface.receive_queues)
@@ -105,6 +119,7 @@ pub(super) fn reopen(
             queues.push((lane, Box::new(opened.handle) as Box<dyn Queue>));
         }
     }
+    let interface = Some(interface);
     Ok(Reopened { interface, queues, device: ReopenedDevice::AfXdp { device, sockets } })
 }
 

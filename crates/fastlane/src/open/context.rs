@@ -111,6 +111,7 @@ impl<'a> OpenContext<'a> {
             lanes,
             mut devices,
             facts,
+            dpdk,
             states,
             peers,
             linux_interfaces,
@@ -118,6 +119,7 @@ impl<'a> OpenContext<'a> {
             handover,
             ..
         } = self;
+        devices.dpdk = dpdk;
         for ((port, state), peer) in plan.ports.iter().zip(states).zip(peers) {
             if let Some(state) = state {
                 devices.links.push(Link::new(port, state, peer));

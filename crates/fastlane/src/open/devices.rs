@@ -8,6 +8,7 @@ use fastlane_kernel::tap::TapSwitch;
 use fastlane_steer::{Counts, Rules};
 use fastlane_table::counters::{Counters, PortCounter};
 
+use super::dpdk_environment::Dpdk;
 use super::lane_filter::LaneRules;
 use super::link_state::Link;
 
@@ -19,6 +20,10 @@ pub(crate) struct Devices {
     pub(super) af_packet: Vec<(usize, af_packet::Device)>,
     pub(super) taps: Vec<TapSwitch>,
     pub(super) links: Vec<Link>,
+    /// DPDK with the memory of the lanes, for ports that are reopened.
+    pub(super) dpdk: Option<Dpdk>,
+    /// Link of each DPDK port whose device is there.
+    pub(super) dpdk_links: Vec<(usize, fastlane_dpdk::Link)>,
     /// Re-entry of ports on interfaces that Linux keeps.
     pub(super) reentries: Vec<(usize, Reentry)>,
     /// Rules in force on interfaces that Linux keeps, by port.
@@ -150,8 +155,18 @@ impl Devices {
         Ok(())
     }
 
+    /// Returns the rules of a port that are in force, if they can be replaced.
+    pub(super) fn rules_in_force(&self, port: usize) -> Option<&Rules> {
+        let shared = self.shared_rules.iter().find(|(number, _)| *number == port);
+        let of_lanes = || self.lane_rules.iter().find(|(number, _)| *number == port);
+        shared.map(|(_, rules)| rules).or_else(|| of_lanes()?.1.in_force())
+    }
+
     /// Closes the device of a port and detaches its steering program.
     pub(crate) fn close_port(&mut self, port: usize) {
+        self.dpdk_links.retain(|(number, _)| *number != port);
+        let links = self.links.iter_mut().filter(|link| link.number() == port);
+        links.for_each(Link::remove_device);
         let xdp = self.af_xdp.extract_if(.., |(number, _)| *number == port);
         let xdp: Vec<_> = xdp.map(|(_, device)| device.counts().ok()).collect();
         let packet = self.af_packet.extract_if(.., |(number, _)| *number == port);
@@ -162,6 +177,12 @@ impl Devices {
                 None => self.past_counts.push((port, counts)),
             }
         }
+    }
+
+    /// Follows another MTU of a port's interface.
+    pub(crate) fn set_mtu(&self, port: usize, mtu: u32) {
+        let device = self.af_xdp.iter().find(|(number, _)| *number == port);
+        device.iter().for_each(|(_, device)| device.set_mtu(mtu));
     }
 
     /// Returns the re-entry of a port.

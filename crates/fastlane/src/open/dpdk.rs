@@ -1,13 +1,21 @@
 //! Ports over DPDK.
 
-use fastlane_dpdk::{Device, DeviceSettings, Environment, Error as DpdkError, Link};
+use std::sync::Arc;
+
+use fastlane_core::Queue;
+use fastlane_dpdk::{Device, DeviceSettings, Environment, Error as DpdkError, LaneMemory, Link};
+use fastlane_steer::Rules;
 
 use super::dpdk_environment::Dpdk;
 use super::link_state::LinkState;
+use super::reopened::{Reopened, ReopenedDevice};
 use super::{Hardware, OpenContext};
 use crate::Error;
 use crate::config::plan::PortPlan;
 use crate::config::raw;
+
+/// Queue with the index of its lane.
+type LaneQueue = (usize, Box<dyn Queue>);
 
 /// Opens the port; the first one starts DPDK's environment.
 pub(super) fn open(
@@ -28,12 +36,9 @@ pub(super) fn open(
         .iter()
         .map(|lane| dpdk.memory(context.plan, *lane, node, &mut lanes[*lane].pool));
     let memories: Vec<_> = memories.collect::<Result<_, _>>().map_err(refuse)?;
-    let mut device =
-        Device::open(dpdk.environment(), &device, &memories, &port.rules).map_err(refuse)?;
-    for (number, lane) in port.lanes.iter().enumerate() {
-        if let Some(queue) = device.queue(port.id, number).map_err(refuse)? {
-            context.add(*lane, port, Box::new(queue));
-        }
+    let (device, queues) = open_device(dpdk.environment(), port, &device, &memories, &port.rules)?;
+    for (lane, queue) in queues {
+        context.add(lane, port, queue);
     }
     if port.lanes.len() > 1 && !device.has_symmetric_rss() {
         tracing::warn!(
@@ -47,8 +52,42 @@ pub(super) fn open(
     context.facts[number].mode = mode(&device, port, dpdk.environment());
     context.hardware[number] = Hardware { mac: Some(device.mac()), mtu: Some(device.mtu() as u32) };
     context.states[number] = Some(Box::new(device.link()));
+    context.devices.dpdk_links.push((number, device.link()));
     context.dpdk = Some(dpdk);
     Ok(())
+}
+
+/// Opens the port again, on a device that has returned, with the lanes' memory.
+pub(super) fn reopen(
+    port: &PortPlan,
+    raw: &raw::Dpdk,
+    rules: &Rules,
+    dpdk: Option<&Dpdk>,
+) -> Result<Reopened, Error> {
+    let dpdk = dpdk.ok_or_else(|| Error::port(&port.name, "DPDK does not run; restart"))?;
+    let (environment, memories) = (dpdk.environment(), dpdk.memories_of(&port.lanes));
+    let (device, queues) = open_device(environment, port, &settings(raw), &memories, rules)?;
+    Ok(Reopened { interface: None, queues, device: ReopenedDevice::Dpdk(device.link()) })
+}
+
+/// Opens a device with a queue for each lane of the port. Returns the queues, each with the index
+/// of its lane.
+fn open_device(
+    environment: &Arc<Environment>,
+    port: &PortPlan,
+    settings: &DeviceSettings,
+    memories: &[LaneMemory],
+    rules: &Rules,
+) -> Result<(Device, Vec<LaneQueue>), Error> {
+    let refuse = |error: DpdkError| Error::port(&port.name, error);
+    let mut device = Device::open(environment, settings, memories, rules).map_err(refuse)?;
+    let mut queues = Vec::with_capacity(port.lanes.len());
+    for (number, lane) in port.lanes.iter().enumerate() {
+        if let Some(queue) = device.queue(port.id, number).map_err(refuse)? {
+            queues.push((*lane, Box::new(queue) as Box<dyn Queue>));
+        }
+    }
+    Ok((device, queues))
 }
 
 impl LinkState for Link {

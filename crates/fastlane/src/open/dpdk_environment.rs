@@ -51,6 +51,11 @@ impl Dpdk {
         &self.environment
     }
 
+    /// Returns the memories of lanes that have opened a DPDK port.
+    pub(super) fn memories_of(&self, lanes: &[usize]) -> Vec<LaneMemory> {
+        lanes.iter().filter_map(|lane| self.memories[*lane].clone()).collect()
+    }
+
     /// Returns DPDK's memory for a lane and its pool, created for the lane's first port on the NUMA
     /// node of its device.
     pub(super) fn memory(

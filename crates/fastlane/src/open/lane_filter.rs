@@ -27,6 +27,11 @@ impl LaneRules {
         Some(Box::new(LaneFilter { rules, updates }))
     }
 
+    /// Returns the rules in force.
+    pub(super) fn in_force(&self) -> Option<&Rules> {
+        self.lists.last().map(AsRef::as_ref)
+    }
+
     /// Replaces the rules. Lanes use the new ones from their next burst on.
     pub(super) fn replace(&mut self, rules: &Rules) {
         let rules = Arc::new(rules.clone());

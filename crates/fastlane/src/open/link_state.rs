@@ -10,7 +10,8 @@ use crate::config::plan::PortPlan;
 pub(super) struct Link {
     number: usize,
     port: String,
-    device: Box<dyn LinkState>,
+    /// `None` while the device is removed.
+    device: Option<Box<dyn LinkState>>,
     peer: Option<Carrier>,
     /// Last state and detail.
     last: Option<(bool, String)>,
@@ -29,17 +30,36 @@ impl Link {
     /// Creates the link of the named port. The carrier of `peer` follows it.
     pub(super) fn new(port: &PortPlan, device: Box<dyn LinkState>, peer: Option<Carrier>) -> Self {
         let (number, port) = (usize::from(port.id.0), port.name.clone());
-        Self { number, port, device, peer, last: None }
+        Self { number, port, device: Some(device), peer, last: None }
+    }
+
+    /// Returns the number of the port.
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Gives up the device, which was removed. The carrier of the kernel peer goes down.
+    pub(super) fn remove_device(&mut self) {
+        self.device = None;
+        if self.last.take().is_some_and(|(was_up, _)| was_up) {
+            self.set_carrier(false);
+        }
+    }
+
+    /// Follows the device of a reopened port.
+    pub(super) fn set_device(&mut self, device: Box<dyn LinkState>) {
+        self.device = Some(device);
     }
 
     /// Ends the arrivals of the device before its queues are closed, if it can.
     pub(super) fn end_arrivals(&self) {
-        self.device.end_arrivals();
+        self.device.iter().for_each(|device| device.end_arrivals());
     }
 
     /// Reads the state; on a change, logs and exports it and sets the carrier of the kernel peer.
     pub(super) fn update(&mut self, counters: &Counters) {
-        let now = self.device.state();
+        let Some(device) = &self.device else { return };
+        let now = device.state();
         if self.last.as_ref() == Some(&now) {
             return;
         }
@@ -51,6 +71,10 @@ impl Link {
         if before.is_some_and(|(before, _)| before == up) {
             return;
         }
+        self.set_carrier(up);
+    }
+
+    fn set_carrier(&self, up: bool) {
         let Some(Err(error)) = self.peer.as_ref().map(|peer| peer.set(up)) else { return };
         tracing::warn!(
             "port `{}`: the carrier of its kernel peer cannot be set: {error}",

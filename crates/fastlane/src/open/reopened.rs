@@ -16,7 +16,8 @@ pub(crate) struct LaneMemory<'a> {
 /// Port that was opened again. It receives once the lanes have its queues and its device is
 /// [started](super::Devices::start_port).
 pub(crate) struct Reopened {
-    pub(crate) interface: Interface,
+    /// Interface in Linux; `None` for a device that Linux does not have.
+    pub(crate) interface: Option<Interface>,
     /// Queues, each with the index of its lane.
     pub(crate) queues: Vec<(usize, Box<dyn Queue>)>,
     pub(crate) device: ReopenedDevice,
@@ -30,4 +31,5 @@ pub(crate) enum ReopenedDevice {
         sockets: Vec<(u32, OwnedFd)>,
     },
     AfPacket(af_packet::Device),
+    Dpdk(fastlane_dpdk::Link),
 }

@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fastlane_table::{
-    AnyState, Pending, Readers, Reset, SharedMemory, Spec, Stall, TableError, entries,
+    AnyState, GracePeriods, Pending, Readers, Reset, SharedMemory, Spec, Stall, TableError, entries,
 };
 
 use super::granted_rings::GrantedRings;
-use super::write_lock;
 use super::{SlowError, TableSummary};
 use crate::session::{Client, Kind, TableList, Write};
 use crate::table_readers;
 use crate::tables::{Role, TableFacts};
+use crate::write_lock;
 
 /// Time for which a result of [`Client::is_alive`] is reused.
 const MAX_AGE: Duration = Duration::from_millis(1);
@@ -135,8 +135,8 @@ impl Attachment {
         }
     }
 
-    pub(super) fn readers(&self) -> Arc<Readers> {
-        Arc::clone(&self.readers)
+    pub(super) fn grace_periods(&self) -> GracePeriods {
+        GracePeriods::new(Arc::clone(&self.readers))
     }
 
     pub(super) fn rings(&self) -> MutexGuard<'_, Option<GrantedRings>> {
@@ -206,7 +206,7 @@ fn map(
         let what = format!("table `{}`", facts.name);
         let memory = descriptor.map_err(|source| SlowError::Map { what: what.clone(), source })?;
         let memory = attach(memory).map_err(|source| match write_lock::writer(&source) {
-            Some(process) => SlowError::StillWritten { what: what.clone(), process },
+            Some(writer) => SlowError::Written { what: what.clone(), writer: writer.to_owned() },
             None => SlowError::Map { what, source },
         })?;
         Ok((part.role, Arc::new(memory)))

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use fastlane_table::{Doorbell, SharedMemory};
 
-use super::{SlowError, write_lock};
+use super::SlowError;
 use crate::session::{Client, Kind, MessageRingList};
+use crate::write_lock;
 
 /// The granted rings. They outlive a [`Messages`](super::Messages), so that another can be created.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ impl GrantedRings {
         let memory = write_lock::attach(next()?).map_err(|source| {
             let what = "the message rings".to_owned();
             match write_lock::writer(&source) {
-                Some(process) => SlowError::StillWritten { what, process },
+                Some(writer) => SlowError::Written { what, writer: writer.to_owned() },
                 None => SlowError::Map { what, source },
             }
         })?;

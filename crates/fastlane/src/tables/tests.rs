@@ -17,7 +17,7 @@ fn a_table_is_made_once_and_lanes_cannot_write_it() {
     let state = |capacity| Spec::state::<2>("blocked", capacity, 3);
     assert!(tables.part("blocked", Role::State, state).unwrap().is_writable());
     assert_eq!(tables.unused(), ["routes"]);
-    let (facts, descriptors) = tables.to_read(|_| Some("x".to_owned()));
+    let (facts, descriptors) = tables.to_read();
     assert_eq!((facts.len(), facts[0].parts.len(), descriptors.len()), (1, 2, 2));
     assert!(SharedMemory::attach_writable(descriptors[0].try_clone().unwrap()).is_err());
     let (_, descriptors) = tables.to_write(&["blocked".to_owned()]).unwrap();

@@ -16,7 +16,10 @@ impl Model {
         };
         changes.links.extend(self.flushed.symmetric_difference(&old.flushed));
         let addresses = self.addresses.symmetric_difference(&old.addresses);
-        changes.addresses.extend(addresses.map(|address| address.address));
+        for address in addresses {
+            changes.addresses.insert(address.address);
+            changes.links.insert(address.link);
+        }
         let none = RoutingTable::default();
         for table in self.tables.keys() {
             let was = old.tables.get(table).unwrap_or(&none);

@@ -71,6 +71,27 @@ fn fallback(state: &Model, destination: &str) -> Option<FallbackReason> {
 const ONE: &str = "10.0.0.0/8";
 
 #[test]
+fn an_interface_has_the_lowest_address_that_is_not_link_local() {
+    let mut state = state();
+    let on = |link, text| Address { link, address: ip(text), prefix: Prefix::host(ip(text)) };
+    let texts = ["169.254.0.1", "203.0.113.9", "203.0.113.1", "fe80::1", "2001:db8::1"];
+    let changes = say(&mut state, texts.map(|text| Message::Address(on(1, text))));
+    assert!(changes.links.contains(&1));
+    say(&mut state, [Message::Address(on(2, "10.0.0.1"))]);
+    let (v4, v6) = (Some([203, 0, 113, 1].into()), Some("2001:db8::1".parse().unwrap()));
+    assert_eq!(state.addresses_of(1), LinkAddresses { v4, v6 });
+    let before = state.clone();
+    for text in ["203.0.113.1", "2001:db8::1"] {
+        let changes = say(&mut state, [Message::AddressRemoved(on(1, text))]);
+        assert!(changes.links.contains(&1), "{text}");
+    }
+    let v4 = Some([203, 0, 113, 9].into());
+    assert_eq!(state.addresses_of(1), LinkAddresses { v4, v6: None });
+    assert!(state.differences(&before).links.contains(&1));
+    assert_eq!(state.addresses_of(3), LinkAddresses::default());
+}
+
+#[test]
 fn the_lowest_metric_wins_and_the_others_wait() {
     let mut state = state();
     let with = |metric, gateway: &str| Route { metric, ..route(ONE, &[gateway]) };

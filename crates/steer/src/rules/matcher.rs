@@ -15,11 +15,14 @@ const EXTENSIONS: [u8; 3] = [0, 43, 60];
 /// IPv6 next header: fragment (RFC 8200 4.5).
 const FRAGMENT: u8 = 44;
 
+/// Fields that every fragment has.
+const EACH_FRAGMENT: u32 = knows::IPV4 | knows::IPV6 | knows::PROTOCOL;
+
 /// Fields that could be read before the frame ended. `knows` flags the valid ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FrameKey {
     knows: u32,
-    pub(crate) fragment: bool,
+    fragment: bool,
     protocol: u8,
     /// EtherType, or 0 (which is none) if it is unknown.
     ethertype: u16,
@@ -40,6 +43,8 @@ pub(crate) struct RuleMatcher {
     needs: u32,
     has_prefix: bool,
     protocol: Option<u8>,
+    /// True if the rule matches fragments; then `protocol` is also the one that ports imply.
+    fragments: bool,
     ethertype: Option<u16>,
     ports: PortRange,
     source: Network,
@@ -58,7 +63,8 @@ impl RuleMatcher {
         Self {
             needs: rule.needs(),
             has_prefix: rule.has_prefix(),
-            protocol: rule.protocol,
+            protocol: if rule.fragments { rule.ip_protocol() } else { rule.protocol },
+            fragments: rule.fragments,
             ethertype: rule.ethertype,
             ports: rule.ports(),
             source: rule.source.map_or_else(Network::default, Network::new),
@@ -69,10 +75,15 @@ impl RuleMatcher {
     /// Returns true if the rule matches a frame with this key.
     #[inline]
     pub(crate) fn matches(&self, key: &FrameKey) -> bool {
-        key.knows & self.needs == self.needs
+        if key.fragment && !self.fragments {
+            return false;
+        }
+        // Only the first fragment has ports, so they are not required of any.
+        let needs = if key.fragment { self.needs & EACH_FRAGMENT } else { self.needs };
+        key.knows & needs == needs
             && self.ethertype.is_none_or(|wanted| key.ethertype == wanted)
             && self.protocol.is_none_or(|wanted| key.protocol == wanted)
-            && self.ports.contains(key.port)
+            && (key.fragment || self.ports.contains(key.port))
             && (!self.has_prefix
                 || self.source.contains(key.source) && self.destination.contains(key.destination))
     }
@@ -141,6 +152,9 @@ impl FrameKey {
         self.fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
         self.protocol = header[9];
         self.knows |= knows::IPV4 | knows::PROTOCOL;
+        if self.fragment {
+            return None;
+        }
         self.read_transport(frame, offset + header_length)
     }
 
@@ -166,8 +180,15 @@ impl FrameKey {
             return None;
         }
         self.fragment = next == FRAGMENT;
+        if self.fragment {
+            let header: [u8; 8] = bytes(frame, offset)?;
+            next = header[0];
+        }
         self.protocol = next;
         self.knows |= knows::PROTOCOL;
+        if self.fragment {
+            return None;
+        }
         self.read_transport(frame, offset)
     }
 

@@ -29,11 +29,11 @@ fn rule() -> impl Strategy<Value = Rule> {
         any::<bool>(),
         (option::weighted(0.3, any::<(usize, u8)>()), option::weighted(0.3, any::<(usize, u8)>())),
         (option::weighted(0.35, ports()), option::weighted(0.15, ports())),
-        sometimes(0.15),
+        (sometimes(0.15), sometimes(0.5)),
     )
         .prop_filter_map(
             "contradicts itself",
-            |(ethertype, protocol, v4, prefixes, ports, gtp_u)| {
+            |(ethertype, protocol, v4, prefixes, ports, (gtp_u, fragments))| {
                 let rule = Rule {
                     ethertype,
                     protocol,
@@ -42,6 +42,7 @@ fn rule() -> impl Strategy<Value = Rule> {
                     udp_port: ports.0,
                     tcp_port: ports.1,
                     gtp_u,
+                    fragments,
                 };
                 Rules::new(vec![rule.clone()]).is_ok().then_some(rule)
             },

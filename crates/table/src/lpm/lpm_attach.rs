@@ -74,11 +74,14 @@ impl<A: Address> Repair<'_, A> {
     /// Corrects words of a node and below that follow from no route. The node's first word is for
     /// addresses that begin with `bits`.
     fn scan(&mut self, node: Node, bits: u128) {
-        for index in 0..node.len() {
-            let word = self.writer.trie.load(node, index);
-            if word == Word::NONE {
-                continue;
+        let mut next = 0;
+        loop {
+            let index = self.writer.trie.next_word(node, next);
+            if index >= node.len() {
+                return;
             }
+            next = index + 1;
+            let word = self.writer.trie.load(node, index);
             let bits = bits | (index as u128) << (128 - u32::from(node.to));
             let fresh = |group: u32| self.used.get(group as usize) == Some(&false);
             match word.group() {

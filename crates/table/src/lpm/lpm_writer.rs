@@ -5,6 +5,7 @@ use super::word::{VALUE_LIMIT, Word};
 use super::{Address, Prefix};
 use crate::TableError;
 use crate::hash::HashWriter;
+use crate::prefix_value::PrefixValue;
 
 /// Writer of a prefix table. A table has one writer at a time; the session ensures this.
 ///
@@ -109,7 +110,7 @@ impl<A: Address> LpmWriter<A> {
 
     /// Looks up many addresses at once, as
     /// [`LpmReader::lookup_many`](crate::LpmReader::lookup_many) does.
-    pub fn lookup_many(&self, addresses: &[A], values: &mut [Option<u32>]) {
+    pub fn lookup_many(&self, addresses: &[A], values: &mut [Option<PrefixValue>]) {
         self.trie.reader.lookup_many(self.routes.hash.guard(), addresses, values);
     }
 

@@ -79,7 +79,28 @@ impl Change {
     }
 }
 
+/// Returns the index of the first word, from `from` on, that is not empty.
+// A loop by hand: tests attach to tables thousands of times, and without optimization an iterator
+// calls functions for each word.
+fn first_word(words: &[AtomicU32], from: usize) -> usize {
+    let mut at = from;
+    while at < words.len() && words[at].load(Ordering::Relaxed) == Word::NONE.0 {
+        at += 1;
+    }
+    at
+}
+
 impl<A: Address> Trie<A> {
+    /// Returns the index of the first word of a node, from `from` on, that is not empty. Returns
+    /// the length of the node if there is none.
+    pub(super) fn next_word(&self, node: Node, from: usize) -> usize {
+        let words = match node.group {
+            None => &self.reader.root[..],
+            Some(group) => &self.reader.groups[group as usize * GROUP..][..GROUP],
+        };
+        first_word(words, from)
+    }
+
     pub(super) fn word(&self, node: Node, index: usize) -> &AtomicU32 {
         match node.group {
             None => &self.reader.root[index],

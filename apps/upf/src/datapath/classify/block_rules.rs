@@ -6,7 +6,8 @@ use super::apply_rule::RuleApplication;
 use super::{Charge, Classifier, Decision, PacketFields, Path, Ports, SHUT};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::{
-    Block, CHAIN, Direction, NONE, OuterPath, PacketFilter, Rule, Rules, flag, forwarding, wanted,
+    Block, CHAIN, Direction, DueEndMarker, NONE, OuterPath, PacketFilter, Rule, Rules, flag,
+    forwarding, wanted,
 };
 use crate::session::Destination;
 
@@ -71,6 +72,12 @@ impl<'t, B: Blocks<'t>> Classifier<'t, '_, B> {
             is_sound.then_some((number, block))
         })
         .take(CHAIN)
+    }
+
+    /// Returns the end markers that are due besides that of the rules, the oldest first.
+    pub fn end_markers(&self) -> impl Iterator<Item = DueEndMarker> {
+        let entries = self.chain().flat_map(|(_, block)| block.end_markers());
+        entries.map(|entry| DueEndMarker::from(*entry))
     }
 
     /// Returns a rule of a block, to be applied to a packet.

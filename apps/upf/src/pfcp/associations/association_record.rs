@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::NodeName;
+use crate::pfcp::NodeName;
 
 /// Maximum length of a stored Node ID in octets: a domain name has at most 255 (RFC 1035 clause
 /// 3.1).
@@ -13,6 +13,9 @@ const NAME: usize = 256;
 pub const ANSWERS: usize = 3;
 /// Maximum length of a stored response in octets.
 pub const ANSWER: usize = 336;
+
+/// Maximum number of Alternative SMF IP Addresses of an association.
+pub const ALTERNATIVES: usize = 16;
 
 /// Association with its last responses. A free slot has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -39,10 +42,16 @@ pub struct AssociationRecord {
     pub name_kind: u16,
     /// Length of the Node ID in octets.
     pub name_length: u16,
-    /// Reserved, zero.
-    pub reserved: u32,
+    /// Length of the SMF Set ID in octets; 0 without one.
+    pub set_length: u16,
+    /// Number of alternative addresses.
+    pub alternative_count: u16,
     /// Node ID.
     pub name: [u8; NAME],
+    /// SMF Set ID.
+    pub set: [u8; NAME],
+    /// Alternative SMF IP Addresses.
+    pub alternatives: [[u8; 16]; ALTERNATIVES],
     /// Responses, newest first.
     pub answers: [StoredResponse; ANSWERS],
 }
@@ -159,6 +168,36 @@ impl AssociationRecord {
             2 => Some(NodeName::Name(octets.to_owned())),
             _ => None,
         }
+    }
+
+    pub(super) fn set_alternatives(&mut self, addresses: &[IpAddr]) {
+        let count = addresses.len().min(ALTERNATIVES);
+        self.alternatives = [[0; 16]; ALTERNATIVES];
+        for (slot, address) in self.alternatives.iter_mut().zip(addresses) {
+            *slot = mapped(*address);
+        }
+        self.alternative_count = count as u16;
+    }
+
+    /// Returns the alternative addresses of the peer.
+    #[must_use]
+    pub fn alternatives(&self) -> Vec<IpAddr> {
+        let all = self.alternatives.iter().take(self.alternative_count.into());
+        all.copied().map(unmapped).collect()
+    }
+
+    pub(super) fn set_smf_set(&mut self, set: &[u8]) {
+        // A name that is too long would equal another one that is cut short.
+        let set = if set.len() > NAME { &[] } else { set };
+        self.set = [0; NAME];
+        self.set[..set.len()].copy_from_slice(set);
+        self.set_length = set.len() as u16;
+    }
+
+    /// Returns the SMF Set ID; empty without one.
+    #[must_use]
+    pub fn smf_set(&self) -> &[u8] {
+        self.set.get(..self.set_length.into()).unwrap_or_default()
     }
 
     /// Returns our address that the peer sends to, if known.

@@ -9,7 +9,8 @@ use fastlane_pfcp::ie::{
 use fastlane_pfcp::{Cause, Fault, Header, IeType, Message, MessageType};
 
 use super::association_server::{Removal, RemovalScope, RemovalStep};
-use super::{NodeContext, RequestPath, association_server, node_messages};
+use super::{NodeContext, RequestPath, admission, association_server, node_messages};
+use crate::config::N4;
 use crate::pfcp::associations::Setup;
 use crate::pfcp::paths::PathEvent;
 use crate::pfcp::{NodeName, Request, Tag};
@@ -25,29 +26,48 @@ pub(super) struct Initiations {
     all: Vec<Initiation>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Initiation {
-    address: IpAddr,
+    /// Addresses of the peer in a family of N4. A name has none until it is resolved.
+    addresses: Vec<IpAddr>,
+    /// Number of failed attempts; it selects the address.
+    failures: usize,
     due: u64,
     pause: u64,
     is_asked: bool,
 }
 
+impl Initiation {
+    fn is_idle(&self) -> bool {
+        !self.is_asked && !self.addresses.is_empty()
+    }
+}
+
 impl Initiations {
-    /// Creates one attempt per address, all due at once.
-    pub(super) fn new(addresses: &[IpAddr], now: Now) -> Self {
-        let due = now.monotonic;
-        let one =
-            |address: &IpAddr| Initiation { address: *address, due, pause: FIRST, is_asked: false };
-        Self { all: addresses.iter().map(one).collect() }
+    /// Creates one attempt per configured peer. Those with an address are due at once.
+    pub(super) fn new(n4: &N4, now: Now) -> Self {
+        let one = |peer: &String| Initiation {
+            addresses: peer.parse().into_iter().collect(),
+            due: now.monotonic,
+            pause: FIRST,
+            ..Initiation::default()
+        };
+        Self { all: n4.peers.iter().map(one).collect() }
+    }
+
+    /// Replaces the addresses of a peer that is configured by name.
+    pub(super) fn set_addresses(&mut self, index: usize, addresses: Vec<IpAddr>) {
+        if let Some(found) = self.all.get_mut(index) {
+            found.addresses = addresses;
+        }
     }
 
     /// Returns a due attempt and schedules the next one.
-    fn next(&mut self, now: Now) -> Option<(usize, IpAddr)> {
-        let is_due = |it: &&mut Initiation| !it.is_asked && it.due <= now.monotonic;
-        let (index, found) = self.all.iter_mut().enumerate().find(|(_, it)| is_due(it))?;
-        found.due = now.monotonic.saturating_add(LAST);
-        Some((index, found.address))
+    fn next(&mut self, now: Now) -> Option<usize> {
+        let is_due = |it: &Initiation| it.is_idle() && it.due <= now.monotonic;
+        let index = self.all.iter().position(is_due)?;
+        self.all[index].due = now.monotonic.saturating_add(LAST);
+        Some(index)
     }
 
     fn asked(&mut self, index: usize) {
@@ -59,6 +79,7 @@ impl Initiations {
     fn failed(&mut self, now: Now, index: usize) {
         if let Some(found) = self.all.get_mut(index) {
             found.is_asked = false;
+            found.failures = found.failures.wrapping_add(1);
             found.due = now.monotonic.saturating_add(found.pause);
             found.pause = (found.pause * 2).min(LAST);
         }
@@ -74,20 +95,24 @@ impl Initiations {
 
     /// Schedules a new attempt after an association with this address has ended.
     pub(super) fn ended(&mut self, now: Now, address: IpAddr) {
-        for found in self.all.iter_mut().filter(|it| it.address == address && !it.is_asked) {
+        let is_its = |it: &&mut Initiation| it.is_idle() && it.addresses.contains(&address);
+        for found in self.all.iter_mut().filter(is_its) {
             found.due = now.monotonic.saturating_add(found.pause);
         }
     }
 
     pub(super) fn deadline(&self) -> Option<u64> {
-        self.all.iter().filter(|it| !it.is_asked).map(|it| it.due).min()
+        self.all.iter().filter(|it| it.is_idle()).map(|it| it.due).min()
     }
 }
 
 /// Sends setup requests for configured associations that do not exist.
 pub(super) fn initiate(cx: &mut NodeContext<'_>) {
-    while let Some((index, address)) = cx.node.initiations.next(cx.now) {
-        if cx.node.peers.at(address).next().is_some() {
+    while let Some(index) = cx.node.initiations.next(cx.now) {
+        let found = &cx.node.initiations.all[index];
+        let is_there = |address: &IpAddr| cx.node.peers.known_at(*address).next().is_some();
+        let address = found.addresses[found.failures % found.addresses.len()];
+        if found.addresses.iter().any(is_there) {
             continue;
         }
         let sequence = cx.node.requests.sequence();
@@ -114,7 +139,7 @@ pub(super) fn initiated(
     match accepted(cx, path, message) {
         Ok(()) => cx.node.initiations.done(cx.now, index),
         Err(fault) => {
-            tracing::warn!("{} refused the association setup: {fault}", path.from.ip());
+            tracing::warn!("no association with {}: {fault}", path.from.ip());
             cx.node.initiations.failed(cx.now, index);
         }
     }
@@ -134,7 +159,15 @@ fn accepted(
     let RecoveryTimeStamp(recovery) = group.need()?;
     let features = group.find::<CpFunctionFeatures>()?.unwrap_or_default().0;
     let local = Some(path.local);
-    let setup = Setup { node_id, recovery, address: path.from, local, features };
+    let alternatives = association_server::alternatives(cx.node, &group)?.unwrap_or_default();
+    let smf_set = association_server::smf_set(&group)?.unwrap_or_default();
+    let address = path.from;
+    let setup = Setup { node_id, recovery, address, local, features, alternatives, smf_set };
+    let known = cx.node.peers.find(&setup.node_id).filter(|found| found.down.is_none());
+    if known.is_some_and(|found| !admission::speaks_for(cx.node, address.ip(), found)) {
+        let cause = Cause::REQUEST_REJECTED;
+        return Err(Fault::of(cause, IeType::NODE_ID));
+    }
     let index = association_server::index(cx.node, cx.now, &setup.node_id)?;
     if cx.node.is_removing(index) {
         let cause = Cause::REQUEST_REJECTED;

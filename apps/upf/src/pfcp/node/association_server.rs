@@ -13,12 +13,15 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use fastlane_pfcp::ie::{
-    CpFunctionFeatures, CpPfcpEntityIpAddress, FqCsid, NodeId, PfcpasrspFlags, RecoveryTimeStamp,
+    AlternativeSmfIpAddress, CpFunctionFeatures, CpPfcpEntityIpAddress, FqCsid, NodeId,
+    PfcpasrspFlags, RecoveryTimeStamp, SmfSetId,
 };
-use fastlane_pfcp::{Cause, Fault, Header, Ie, IeType, Message, Writer};
+use fastlane_pfcp::{Cause, Fault, Group, Header, Ie, IeType, Message, Writer};
 
 use super::{Node, NodeContext, RequestPath, node_messages, session_followers};
-use crate::pfcp::associations::{AssociationError, AssociationResponse, Setup};
+use crate::pfcp::associations::{
+    ALTERNATIVES, AssociationError, AssociationResponse, AssociationUpdate, Setup,
+};
 use crate::pfcp::sessions::is_in;
 use crate::pfcp::{NodeName, RequestKey};
 use crate::session::Session;
@@ -36,7 +39,16 @@ pub(super) fn set_up(
     let RecoveryTimeStamp(recovery) = group.need()?;
     let features = group.find::<CpFunctionFeatures>()?.unwrap_or_default().0;
     let address = (path.from.ip(), cx.node.settings.n4.port).into();
-    let setup = Setup { node_id, recovery, address, local: Some(path.local), features };
+    let (alternatives, smf_set) = (alternatives(cx.node, &group)?, smf_set(&group)?);
+    let setup = Setup {
+        node_id,
+        recovery,
+        address,
+        local: Some(path.local),
+        features,
+        alternatives: alternatives.unwrap_or_default(),
+        smf_set: smf_set.unwrap_or_default(),
+    };
     let index = index(cx.node, cx.now, &setup.node_id)?;
     let retained = retained(message)?;
     let is_there = cx.node.peers.get(index).is_some();
@@ -45,6 +57,26 @@ pub(super) fn set_up(
     let (then, from) = (RemovalStep::Begin(setup, are_kept), if is_there { 0 } else { u32::MAX });
     let removal = Removal { index, which, then, asked: Some(asked), from };
     begin_removal(cx, removal)
+}
+
+/// Returns the Alternative SMF IP Addresses of a message that may associate, if it has any.
+pub(super) fn alternatives(node: &Node, group: &Group<'_>) -> Result<Option<Vec<IpAddr>>, Fault> {
+    if !group.has(IeType::ALTERNATIVE_SMF_IP_ADDRESS) {
+        return Ok(None);
+    }
+    let mut addresses = Vec::new();
+    for ie in group.all::<AlternativeSmfIpAddress>().take(ALTERNATIVES) {
+        let AlternativeSmfIpAddress { v4, v6, .. } = ie?;
+        let v6 = v6.map(|v6| IpAddr::V6(v6).to_canonical());
+        let both = v4.map(IpAddr::V4).into_iter().chain(v6);
+        addresses.extend(both.filter(|address| node.access.allows(*address)));
+    }
+    Ok(Some(addresses))
+}
+
+/// Returns the SMF Set ID of a message in lower case, if it has one.
+pub(super) fn smf_set(group: &Group<'_>) -> Result<Option<Vec<u8>>, Fault> {
+    Ok(group.find::<SmfSetId<'_>>()?.map(|SmfSetId(name)| name.to_ascii_lowercase()))
 }
 
 pub(super) fn index(node: &Node, now: Now, node_id: &NodeName) -> Result<u16, Fault> {
@@ -89,7 +121,8 @@ pub(super) fn begin(
     Ok(())
 }
 
-/// Handles an association update (table 7.4.4.3-1). Only the CP function features are stored.
+/// Handles an association update (table 7.4.4.3-1). It may change the CP function features, the
+/// alternative addresses and the SMF Set ID.
 /// Release preparation (PARPS, graceful release period) concerns the other direction and is
 /// ignored.
 pub(super) fn update(
@@ -99,13 +132,17 @@ pub(super) fn update(
 ) -> Result<Vec<u8>, Fault> {
     let group = message.group();
     let index = known(cx.node, &NodeName::from(group.need::<NodeId<'_>>()?))?;
-    let features = group.find::<CpFunctionFeatures>()?;
+    let update = AssociationUpdate {
+        features: group.find::<CpFunctionFeatures>()?.map(|it| it.0),
+        alternatives: alternatives(cx.node, &group)?,
+        smf_set: smf_set(&group)?,
+    };
     let (header, identity) = (message.header, &cx.node.identity);
     let bytes = node_messages::answer(header, identity, Cause::REQUEST_ACCEPTED, |to| {
         to.put(&identity.features);
     });
     let given = AssociationResponse { key, bytes: &bytes };
-    let changed = cx.node.peers.update(index, cx.now, features.map(|it| it.0), given);
+    let changed = cx.node.peers.update(index, cx.now, &update, given);
     changed.map_err(|error| system_failure(cx, &error))?;
     Ok(bytes)
 }
@@ -131,7 +168,7 @@ pub(super) fn release(
     let kept = cx.node.peers.update(
         index,
         cx.now,
-        None,
+        &AssociationUpdate::default(),
         AssociationResponse { key: asked.key, bytes: &bytes },
     );
     kept.map_err(|error| system_failure(cx, &error))?;
@@ -272,7 +309,8 @@ fn removed(cx: &mut NodeContext<'_>, removal: &Removal) -> Result<Option<Vec<u8>
             cx.node.statistics.restorations += 1;
         }
         RemovalStep::Answer => {
-            let kept = given.map(|given| cx.node.peers.update(index, cx.now, None, given));
+            let none = AssociationUpdate::default();
+            let kept = given.map(|given| cx.node.peers.update(index, cx.now, &none, given));
             kept.transpose().map_err(|error| system_failure(cx, &error))?;
         }
     }

@@ -1,18 +1,16 @@
 //! Reception of datagrams and lane messages: parsing, duplicate detection and dispatch.
 
-use std::net::IpAddr;
-
 use fastlane_pfcp::ie::FSeid;
 use fastlane_pfcp::{Cause, HeaderError, Message, MessageType};
 
+use super::admission::{Admission, SourceFault};
 use super::association_server::{PendingRequest, Removal, RemovalStep};
 use super::session_followers::SessionChange;
 use super::{
-    Discarded, Node, NodeContext, RequestPath, association_client, association_server, cause_of,
-    heartbeat, node_messages, session_followers,
+    Discarded, NodeContext, RequestPath, admission, association_client, association_server,
+    cause_of, heartbeat, node_messages, session_followers,
 };
 use crate::pfcp::associations::association_record::unmapped;
-use crate::pfcp::sessions::Sessions;
 use crate::pfcp::{Context, NodeName, RequestKey, Tag};
 use crate::rules::layout::message::{PathMessage, SessionEvent, kind};
 use crate::session::SessionIndex;
@@ -79,27 +77,57 @@ fn handle_message(cx: &mut NodeContext<'_>, path: RequestPath, message: &Message
 /// Handles a request once. A retransmission gets the stored response.
 fn request(cx: &mut NodeContext<'_>, path: RequestPath, message: &Message<'_>) {
     let RequestPath { from, local } = path;
-    let message_type = message.header.message_type;
+    let admission = admission::check(cx, path, message);
+    if let Admission::Refused(fault) = admission {
+        let bytes = admission::refuse(cx, path, message, fault);
+        return respond(cx, path, bytes);
+    }
     let key = RequestKey::of(from, message);
     if let Some(bytes) = given(cx, &key) {
         cx.node.statistics.repeated += 1;
         return cx.out.send(Some(local), from, bytes);
     }
-    let done = if message_type.is_session() {
+    let message_type = message.header.message_type;
+    let done = if admission == Admission::Stranger {
+        stranger_request(cx, path, key, message)
+    } else if message_type.is_session() {
         session_request(cx, path, key, message)
     } else {
         let done = node_request(cx, path, key, message);
         done.inspect(|bytes| cx.node.answers.keep(cx.now, key, bytes.clone()))
     };
-    if let Some(bytes) = done {
+    respond(cx, path, done);
+}
+
+/// Sends the response to a request, if there is one.
+fn respond(cx: &mut NodeContext<'_>, path: RequestPath, bytes: Option<Vec<u8>>) {
+    if let Some(bytes) = bytes {
         cx.node.count_answer_of(&bytes);
-        cx.out.send(Some(local), from, bytes);
+        cx.out.send(Some(path.local), path.from, bytes);
     }
+}
+
+/// Handles a request other than an association setup of a source without an association. Its
+/// response is stored apart from those of peers, which a flood must not evict.
+fn stranger_request(
+    cx: &mut NodeContext<'_>,
+    path: RequestPath,
+    key: RequestKey,
+    message: &Message<'_>,
+) -> Option<Vec<u8>> {
+    let done = match message.header.message_type {
+        MessageType::PFD_MANAGEMENT_REQUEST => node_request(cx, path, key, message),
+        _ => admission::refuse(cx, path, message, SourceFault::Unassociated),
+    };
+    done.inspect(|bytes| cx.node.answers_to_strangers.keep(cx.now, key, bytes.clone()))
 }
 
 /// Returns the stored response to a retransmitted request.
 fn given(cx: &mut NodeContext<'_>, key: &RequestKey) -> Option<Vec<u8>> {
     if let Some(bytes) = cx.node.answers.find(cx.now, key) {
+        return Some(bytes.to_owned());
+    }
+    if let Some(bytes) = cx.node.answers_to_strangers.find(cx.now, key) {
         return Some(bytes.to_owned());
     }
     if MessageType(key.message_type).is_session() {
@@ -152,10 +180,6 @@ fn carry_out(
     context: &Context<'_>,
 ) -> (Vec<u8>, SessionChange) {
     let seid = message.header.seid.unwrap_or(0);
-    let is_new = message.header.message_type == MessageType::SESSION_ESTABLISHMENT_REQUEST;
-    if !is_new && is_of_another(cx.node, seid, context.key.peer.ip()) {
-        return (Sessions::unknown(message), SessionChange { before: None, after: None });
-    }
     match message.header.message_type {
         MessageType::SESSION_ESTABLISHMENT_REQUEST => {
             let bytes = cx.node.sessions.establish(message, context);
@@ -175,14 +199,6 @@ fn carry_out(
             (bytes, SessionChange { before, after })
         }
     }
-}
-
-/// Returns true if `from` is neither the session's CP F-SEID address nor its association's peer
-/// address. A peer that guesses a SEID is told that the session does not exist.
-fn is_of_another(node: &Node, seid: u64, from: IpAddr) -> bool {
-    let Some(session) = node.sessions.find(seid) else { return false };
-    let association = node.peers.get(session.peer).map(|found| found.peer.address.ip());
-    session.cp_fseid.address != from && association != Some(from)
 }
 
 /// Returns the session that a response says was established.

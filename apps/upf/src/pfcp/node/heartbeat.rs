@@ -62,6 +62,15 @@ fn heard_of(cx: &mut NodeContext<'_>, index: u16, recovery: u32) {
     }
 }
 
+/// Sends a heartbeat request before its time, unless one is pending or the peer was heard in the
+/// last N1 times T1.
+pub(super) fn probe(cx: &mut NodeContext<'_>, index: u16) {
+    let since = cx.now.monotonic.saturating_sub(cx.node.life);
+    if cx.node.heartbeats.hasten(cx.now, index, since) {
+        ask_whether_there(cx, index);
+    }
+}
+
 /// Sends a heartbeat request.
 pub(super) fn ask_whether_there(cx: &mut NodeContext<'_>, index: u16) {
     let Some(found) = cx.node.peers.get(index) else { return };
@@ -79,7 +88,7 @@ pub(super) fn ask_whether_there(cx: &mut NodeContext<'_>, index: u16) {
 
 /// Handles a heartbeat response.
 pub(super) fn is_there(cx: &mut NodeContext<'_>, index: u16, message: &Message<'_>) {
-    cx.node.heartbeats.is_over(index);
+    cx.node.heartbeats.answered(cx.now, index);
     match message.group().need() {
         Ok(RecoveryTimeStamp(recovery)) => {
             let Some(found) = cx.node.peers.get(index) else { return };
@@ -157,6 +166,8 @@ pub(super) struct Heartbeats {
 struct Beat {
     due: u64,
     is_asked: bool,
+    /// Time of the last response.
+    heard: u64,
 }
 
 impl Heartbeats {
@@ -170,7 +181,7 @@ impl Heartbeats {
     pub(super) fn begin(&mut self, now: Now, index: u16) {
         self.end(index);
         let due = now.monotonic.saturating_add(self.period);
-        self.places.insert(index, Beat { due, is_asked: false });
+        self.places.insert(index, Beat { due, is_asked: false, heard: now.monotonic });
         self.due.insert((due, index));
     }
 
@@ -186,6 +197,26 @@ impl Heartbeats {
         if let Some(beat) = self.places.get_mut(&index) {
             beat.is_asked = false;
         }
+    }
+
+    /// Notes that the current heartbeat was answered.
+    pub(super) fn answered(&mut self, now: Now, index: u16) {
+        self.is_over(index);
+        if let Some(beat) = self.places.get_mut(&index) {
+            beat.heard = now.monotonic;
+        }
+    }
+
+    /// Returns true if a heartbeat must be sent now to a peer that was not heard after `since`. The
+    /// next one is due one period later.
+    fn hasten(&mut self, now: Now, index: u16, since: u64) -> bool {
+        let silent = |beat: &&mut Beat| !beat.is_asked && beat.heard <= since;
+        let Some(beat) = self.places.get_mut(&index).filter(silent) else { return false };
+        self.due.remove(&(beat.due, index));
+        beat.is_asked = true;
+        beat.due = now.monotonic.saturating_add(self.period);
+        self.due.insert((beat.due, index));
+        true
     }
 
     /// Returns a peer whose heartbeat is due; call it until it returns `None`. A peer with a
@@ -219,6 +250,19 @@ mod tests {
 
     fn at(monotonic: u64) -> Now {
         Now { monotonic, real: 0 }
+    }
+
+    #[test]
+    fn a_peer_is_asked_early_if_it_was_not_heard_for_a_time_and_is_not_being_asked() {
+        let mut beats = Heartbeats::new(100);
+        beats.begin(at(0), 3);
+        assert!(!beats.hasten(at(50), 4, 20), "there is no such peer");
+        assert!(beats.hasten(at(50), 3, 0));
+        assert!(!beats.hasten(at(51), 3, 40), "it is being asked");
+        assert_eq!((beats.next(at(149)), beats.deadline()), (None, Some(150)));
+        beats.answered(at(52), 3);
+        assert!(!beats.hasten(at(60), 3, 51), "it was heard");
+        assert!(beats.hasten(at(90), 3, 52));
     }
 
     #[test]

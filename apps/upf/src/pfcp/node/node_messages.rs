@@ -163,6 +163,19 @@ fn control_seid(request: &Message<'_>) -> u64 {
     request.group().find::<FSeid>().ok().flatten().map_or(0, |it| it.seid)
 }
 
+/// Encodes the refusal of a session related request, without SEID unless it is an establishment.
+pub(super) fn refuse_session(request: &Message<'_>, identity: &Identity, cause: Cause) -> Vec<u8> {
+    let Header { message_type, sequence, .. } = request.header;
+    let is_new = message_type == MessageType::SESSION_ESTABLISHMENT_REQUEST;
+    let seid = if is_new { control_seid(request) } else { 0 };
+    let answer_type = MessageType(message_type.0.wrapping_add(1));
+    message(Header::session(answer_type, seid, sequence), |to| {
+        // Only the response to an establishment has a Node ID (table 7.5.3.1-1).
+        to.maybe(is_new.then(|| identity.node_id.ie()).as_ref());
+        to.put(&cause);
+    })
+}
+
 /// Encodes the refusal of an establishment above the rate limit (table 7.5.3.1-1).
 pub(super) fn congestion(
     request: &Message<'_>,

@@ -6,6 +6,7 @@ mod markers;
 mod ours;
 mod removals;
 mod session_requests;
+mod sources;
 mod strangers;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

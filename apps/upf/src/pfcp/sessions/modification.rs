@@ -68,7 +68,7 @@ impl Sessions {
         let mut session = before.clone();
         session.version = self.store.next_version();
         if let Some(seid) = group.find::<FSeid>()? {
-            session.cp_fseid = cp_fseid(&seid)?;
+            session.cp_fseid = cp_fseid(&seid, context.local)?;
         }
         if let Some(peer) = context.peer {
             session.peer = peer.index;
@@ -245,10 +245,10 @@ impl Sessions {
 
     /// Waits until each lane has begun another turn, up to `PATIENCE`.
     pub(super) fn wait_for_lanes(&self) {
-        let readers = &self.published.tables().readers;
-        let mut since = readers.snapshot();
+        let lanes = &self.published.tables().grace_periods;
+        let mut since = lanes.snapshot();
         let begun = Instant::now();
-        while !readers.passed(&mut since) && begun.elapsed() < PATIENCE {
+        while !lanes.have_passed(&mut since) && begun.elapsed() < PATIENCE {
             std::thread::sleep(PAUSE);
         }
     }

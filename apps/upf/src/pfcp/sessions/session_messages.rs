@@ -96,9 +96,11 @@ pub(super) fn check(message: &Message<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the CP F-SEID of an F-SEID IE.
-pub(super) fn cp_fseid(seid: &FSeid) -> Result<CpFSeid, Refusal> {
-    let address = seid.v4.map(Into::into).or(seid.v6.map(Into::into));
+/// Returns the CP F-SEID of an F-SEID IE. Of two addresses it is the one in the family of our own,
+/// `local`, which can be reached.
+pub(super) fn cp_fseid(seid: &FSeid, local: IpAddr) -> Result<CpFSeid, Refusal> {
+    let (v4, v6) = (seid.v4.map(IpAddr::V4), seid.v6.map(IpAddr::V6));
+    let address = if local.is_ipv4() { v4.or(v6) } else { v6.or(v4) };
     let address = address.ok_or(Refusal::incorrect(IeType::F_SEID))?;
     Ok(CpFSeid { seid: seid.seid, address })
 }

@@ -3,19 +3,24 @@
 use super::rule_entry::{CountedUrr, RuleEntry, meter_cost};
 use super::{CompileError, counted, reports_drops};
 use crate::rules::layout::session_rules::{
-    AddressPrefix, Block, Builder, CHAIN, Count, Direction, Limit, Meter, NONE, OuterPath,
-    PacketFilter, Rule, Rules, flag, forwarding, limit, wanted,
+    AddressPrefix, Block, Builder, CHAIN, Count, Direction, EndMarkerEntry, Limit, Meter, NONE,
+    OuterPath, PacketFilter, Rule, Rules, flag, forwarding, limit, wanted,
 };
 use crate::session::{Filter, FlowDescription, PdrId, Ports, Prefix, Session, Urr, Volume};
 
-/// Returns the rules and blocks of a session that exceeds the simple form.
+/// Returns the rules and blocks of a session that exceeds the simple form, with the end markers
+/// that are due besides the newest. Without entries the blocks have only these.
 pub(super) fn blocks(
     session: &Session,
     entries: &[RuleEntry<'_>],
+    end_markers: Vec<EndMarkerEntry>,
 ) -> Result<(Rules, Vec<Block>), CompileError> {
     let mut pack = BlockPacker { session, blocks: Vec::new(), current: Builder::default() };
     for entry in entries {
         pack.add(entry)?;
+    }
+    for marker in end_markers {
+        pack.add_end_marker(marker)?;
     }
     let blocks = pack.finish()?;
     let mut rules = Rules::empty(session.version);
@@ -65,9 +70,19 @@ impl BlockPacker<'_> {
         parts.iter().try_for_each(|part| self.part(entry, part))
     }
 
+    fn add_end_marker(&mut self, marker: EndMarkerEntry) -> Result<(), CompileError> {
+        self.current.end_markers.push(marker);
+        if !self.current.fits() {
+            self.current.end_markers.pop();
+            self.close(0)?;
+            self.current.end_markers.push(marker);
+        }
+        Ok(())
+    }
+
     fn close(&mut self, pdr: PdrId) -> Result<(), CompileError> {
         let full = std::mem::take(&mut self.current);
-        if full.rules.is_empty() {
+        if full.rules.is_empty() && full.end_markers.is_empty() {
             return Ok(());
         }
         if self.blocks.len() == CHAIN {

@@ -33,6 +33,11 @@ macro_rules! causes {
                         | Self::HoldLost
                         | Self::RedirectSent
                         | Self::RedirectSuppressed
+                        | Self::Reassembled
+                        | Self::ReassemblyTimeout
+                        | Self::ReassemblyNoRoom
+                        | Self::ReassemblyRefused
+                        | Self::IcmpNoSource
                 )
             }
 
@@ -96,7 +101,8 @@ causes! {
     TooLong = "too_long",
     /// Fragment whose first one was not seen.
     FragmentUnknown = "fragment_unknown",
-    /// Fragment of the outer packet.
+    /// Fragments of outer packets, taken for their reassembly. The last one to arrive is counted as
+    /// the packet that it completes.
     OuterFragment = "outer_fragment",
     /// No route in Linux.
     NoRoute = "no_route",
@@ -156,4 +162,17 @@ causes! {
     RedirectSent = "redirect_sent",
     /// HTTP redirect responses suppressed: rate limit, or no path to the UE.
     RedirectSuppressed = "redirect_suppressed",
+    /// Fragment of an outer packet that is malformed, overlaps another one, or belongs to such a
+    /// packet.
+    OuterFragmentRefused = "outer_fragment_refused",
+    /// Outer packets reassembled.
+    Reassembled = "reassembled",
+    /// Outer packets given up because fragments did not arrive in time.
+    ReassemblyTimeout = "reassembly_timeout",
+    /// Outer packets given up to make room for newer ones.
+    ReassemblyNoRoom = "reassembly_no_room",
+    /// Outer packets refused: fragments that overlap or are malformed, too long for a frame.
+    ReassemblyRefused = "reassembly_refused",
+    /// ICMP errors not sent because N6 has no address of their family.
+    IcmpNoSource = "icmp_no_source",
 }

@@ -24,8 +24,8 @@ mod block;
 
 pub(crate) use block::NONE;
 pub use block::{
-    Block, Builder, CHAIN, Count, Limit, Meter, PacketFilter, RedirectEntry, Rule, Section, limit,
-    redirect, wanted,
+    Block, Builder, CHAIN, Count, EndMarkerEntry, Limit, Meter, PacketFilter, RedirectEntry, Rule,
+    Section, limit, redirect, wanted,
 };
 
 /// No volume limit, no deadline.
@@ -127,6 +127,14 @@ impl DueEndMarker {
     pub fn is_sent(&self, word: u64) -> bool {
         word & event::MARKER == self.word()
     }
+
+    /// Returns true if a word of events records this marker or a later one as sent.
+    #[must_use]
+    pub fn is_sent_before(&self, word: u64) -> bool {
+        // 15 bits of serial numbers (RFC 1982).
+        let later = (word >> event::MARKER_SHIFT).wrapping_sub(self.version.into()) & 0x7fff;
+        word & (1 << 31) != 0 && later < 0x4000
+    }
 }
 
 impl Rules {
@@ -186,6 +194,20 @@ impl Rules {
             self.cold;
         let marker = DueEndMarker { peer, teid, instance, version: self.cold.marker_version };
         (marker.teid != 0).then_some(marker)
+    }
+}
+
+impl From<DueEndMarker> for EndMarkerEntry {
+    fn from(marker: DueEndMarker) -> Self {
+        let DueEndMarker { peer, teid, instance, version } = marker;
+        Self { peer, teid, version, instance }
+    }
+}
+
+impl From<EndMarkerEntry> for DueEndMarker {
+    fn from(entry: EndMarkerEntry) -> Self {
+        let EndMarkerEntry { peer, teid, version, instance } = entry;
+        Self { peer, teid, instance, version }
     }
 }
 

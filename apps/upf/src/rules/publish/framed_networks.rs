@@ -83,7 +83,7 @@ fn set_marker(tables: &mut Tables) -> Result<(), TableError> {
 impl FramedNetworks {
     pub(super) fn new(tables: &Tables) -> Self {
         let entries =
-            IndexAllocator::new(FRAMED_ANY + 1, tables.framed.capacity(), &tables.readers);
+            IndexAllocator::new(FRAMED_ANY + 1, tables.framed.capacity(), &tables.grace_periods);
         Self { by_prefix: BTreeMap::new(), entries }
     }
 
@@ -214,7 +214,7 @@ impl FramedNetworks {
         let Some(network) = self.by_prefix.get_mut(&at) else { return Ok(()) };
         let entry = match network.entry {
             Some(entry) => entry,
-            None => self.entries.take(&tables.readers).ok_or(NetworkError::Full)?,
+            None => self.entries.take(&tables.grace_periods).ok_or(NetworkError::Full)?,
         };
         network.entry = Some(entry);
         let framed = Framed::of(&owners);

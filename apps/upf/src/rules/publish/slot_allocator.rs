@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use fastlane::table::{EntryId, Readers, Snapshot};
+use fastlane::table::{EntryId, GracePeriods, Snapshot};
 
 use super::{PublishError, Published};
 use crate::rules::layout::counter_slots;
@@ -36,7 +36,7 @@ pub(super) struct IndexAllocator {
 impl IndexAllocator {
     /// Creates an allocator of `first..end`. It allocates nothing until the lanes have passed a
     /// turn, since a lane may still use an index that a former process freed.
-    pub(super) fn new(first: usize, end: usize, readers: &Readers) -> Self {
+    pub(super) fn new(first: usize, end: usize, lanes: &GracePeriods) -> Self {
         let first = u32::try_from(first).unwrap_or(u32::MAX);
         let count = u32::try_from(end).unwrap_or(u32::MAX).saturating_sub(first);
         Self {
@@ -48,7 +48,7 @@ impl IndexAllocator {
             retired: Vec::new(),
             waiting: Vec::new(),
             since: None,
-            start: Some(readers.snapshot()),
+            start: Some(lanes.snapshot()),
         }
     }
 
@@ -99,20 +99,20 @@ impl IndexAllocator {
 
     /// Allocates an index that no lane uses; `None` if all are used, or a lane has not passed a
     /// turn for a second.
-    pub(super) fn take(&mut self, readers: &Readers) -> Option<u32> {
-        self.take_and_reclaim(readers, &mut Vec::new())
+    pub(super) fn take(&mut self, lanes: &GracePeriods) -> Option<u32> {
+        self.take_and_reclaim(lanes, &mut Vec::new())
     }
 
     /// Allocates an index and appends those that have become free to `freed`, like
     /// [`reclaim`](Self::reclaim).
     pub(super) fn take_and_reclaim(
         &mut self,
-        readers: &Readers,
+        lanes: &GracePeriods,
         freed: &mut Vec<u32>,
     ) -> Option<u32> {
         let mut begun = None;
         while self.left > 0 {
-            self.reclaim(readers, freed);
+            self.reclaim(lanes, freed);
             if self.start.is_none()
                 && let Some(number) = self.next()
             {
@@ -129,13 +129,13 @@ impl IndexAllocator {
 
     /// Appends the freed indices that no lane uses any more to `freed`. Until then what they refer
     /// to must not change, since a lane may be reading it.
-    pub(super) fn reclaim(&mut self, readers: &Readers, freed: &mut Vec<u32>) {
-        if self.start.as_mut().is_some_and(|start| readers.passed(start)) {
+    pub(super) fn reclaim(&mut self, lanes: &GracePeriods, freed: &mut Vec<u32>) {
+        if self.start.as_mut().is_some_and(|start| lanes.have_passed(start)) {
             self.start = None;
         }
         loop {
             if let Some(since) = &mut self.since {
-                if !readers.passed(since) {
+                if !lanes.have_passed(since) {
                     return;
                 }
                 self.since = None;
@@ -150,7 +150,7 @@ impl IndexAllocator {
                 return;
             }
             std::mem::swap(&mut self.retired, &mut self.waiting);
-            self.since = Some(readers.snapshot());
+            self.since = Some(lanes.snapshot());
         }
     }
 
@@ -283,7 +283,7 @@ impl Published {
     }
 
     fn take_slot(&mut self, taken: &mut Vec<u32>) -> Result<u32, PublishError> {
-        let line = self.slots.take(&self.tables.readers);
+        let line = self.slots.take(&self.tables.grace_periods);
         let line = line.ok_or(PublishError::None("counter slot"))?;
         taken.push(line);
         Ok(line)

@@ -369,12 +369,12 @@ fn the_longest_network_of_each_instance_is_found() {
 fn a_place_is_used_again_only_after_every_lane_has_passed() {
     use fastlane::counters::{Counters, FENCE_TURNS, LaneCounter};
     let counters = Counters::create(1, 0).unwrap();
-    let readers = fastlane_testing::lanes_of(&counters);
+    let lanes = GracePeriods::new(fastlane_testing::lanes_of(&counters).into());
     let turn = |number| counters.lane(0).publish(LaneCounter::Turn, number);
-    let mut places = IndexAllocator::new(10, 12, &readers);
+    let mut places = IndexAllocator::new(10, 12, &lanes);
     turn(FENCE_TURNS);
-    let taken = [places.take(&readers), places.take(&readers)];
-    assert_eq!((taken, places.take(&readers)), ([Some(10), Some(11)], None));
+    let taken = [places.take(&lanes), places.take(&lanes)];
+    assert_eq!((taken, places.take(&lanes)), ([Some(10), Some(11)], None));
     places.retire(11);
     places.retire(9);
     std::thread::scope(|scope| {
@@ -382,13 +382,13 @@ fn a_place_is_used_again_only_after_every_lane_has_passed() {
             std::thread::sleep(std::time::Duration::from_millis(50));
             turn(2 * FENCE_TURNS);
         });
-        assert_eq!(places.take(&readers), Some(11));
+        assert_eq!(places.take(&lanes), Some(11));
         assert!(counters.lane(0).load(LaneCounter::Turn) == 2 * FENCE_TURNS);
         lane.join().unwrap();
     });
     places.retire(10);
     assert_eq!(places.left(), 1);
-    assert_eq!(places.take(&readers), None, "the lane is stuck: for a second, then it is said");
+    assert_eq!(places.take(&lanes), None, "the lane is stuck: for a second, then it is said");
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn a_lane_that_has_read_the_rules_finds_their_blocks_until_its_turn_ends() {
     let counters = Counters::create(1, 0).unwrap();
     let turn = |number| counters.lane(0).publish(LaneCounter::Turn, number);
     let mut tables = Tables::private(&Private::new(CAPACITIES, sleeping_lane())).unwrap();
-    tables.readers = fastlane_testing::lanes_of(&counters).into();
+    tables.grace_periods = GracePeriods::new(fastlane_testing::lanes_of(&counters).into());
     let mut published = Published::open(tables, context());
     turn(FENCE_TURNS);
     let versions = [1, 2, 3].map(|version| session(0, version, 3));

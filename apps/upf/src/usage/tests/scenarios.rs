@@ -11,7 +11,8 @@ use super::arithmetic::{total, urr};
 use super::testbed::Testbed;
 use crate::session::UrrUpdate;
 use crate::session::{
-    Buffering, Measure, Pdr, ReportingTriggers, Session, SessionIndex, Source, UsageReportTrigger,
+    Buffering, Measure, Pdr, Qer, ReportingTriggers, Session, SessionIndex, Source,
+    UsageReportTrigger,
 };
 use crate::usage::{Meter, Outcome, update};
 
@@ -216,6 +217,26 @@ fn case_77_a_held_packet_is_told_of_once_if_pdrs_share_its_far() {
     world.wait(2_000);
     world.settle();
     assert_eq!(world.smf.notified, [2]);
+}
+
+/// TS 29.244 table 7.5.8.2-1: the QoS flow of a packet from the data network is that of its QER.
+#[test]
+fn case_77_a_held_packet_is_told_of_with_its_flow() {
+    for (container, wanted) in [(Some(0), 9), (Some(5), 5), (None, 9)] {
+        let mut world = Testbed::new();
+        world.establish(1, |session| {
+            held(session, 0);
+            let others = Qer { id: 70, ..Qer::default() };
+            session.qers.extend([others, Qer { id: 71, qfi: Some(9), ..Qer::default() }]);
+            session.pdrs[1].qers.extend([70, 71]);
+        });
+        world.hold_in_flow(1, 2, container);
+        world.settle();
+        assert_eq!(
+            (&world.smf.notified[..], &world.smf.flows[..]),
+            (&[2][..], &[Some(wanted)][..])
+        );
+    }
 }
 
 #[test]

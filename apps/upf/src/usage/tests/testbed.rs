@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use fastlane::table::EntryId;
+use fastlane::table::{EntryId, GracePeriods};
 use fastlane_pfcp::ie::{
-    CauseIe, PdrId, ReportType, UrSeqn, UrrId, UsageInformation, UsageReportTrigger,
-    VolumeMeasurement,
+    CauseIe, DownlinkDataServiceInformation, PdrId, ReportType, UrSeqn, UrrId, UsageInformation,
+    UsageReportTrigger, VolumeMeasurement,
 };
 use fastlane_pfcp::{Cause, Group, Header, IeType, Message, MessageType, Writer};
 use fastlane_testing::sleeping_lane;
@@ -46,6 +46,8 @@ pub(super) struct Smf {
     /// Report types and sequence numbers of received requests, including retransmissions.
     pub(super) requests: Vec<(u64, u32)>,
     pub(super) notified: Vec<u16>,
+    /// QoS flow of each notification.
+    pub(super) flows: Vec<Option<u8>>,
 }
 
 /// The process under test, which may be killed.
@@ -87,7 +89,7 @@ fn tables(memory: &Private) -> Tables {
         framed: memory.array(table::FRAMED).unwrap(),
         state: memory.state(table::STATE).unwrap(),
         events: Events::Private(memory.pending(table::EVENTS).unwrap()),
-        readers: memory.readers().clone(),
+        grace_periods: GracePeriods::new(memory.readers().clone()),
     }
 }
 
@@ -265,15 +267,21 @@ impl Testbed {
 
     /// Buffers a downlink packet, with or without the lane message.
     pub(super) fn hold(&mut self, id: u32, pdr: u16, is_told: bool) {
+        self.hold_in_flow(id, pdr, is_told.then_some(5));
+    }
+
+    /// Buffers a downlink packet with the lane message about a QoS flow (0: it had no container),
+    /// or without a message.
+    pub(super) fn hold_in_flow(&mut self, id: u32, pdr: u16, qfi: Option<u8>) {
         let session = self.session(id);
         let is_new = self.raise(&session, id, event::HELD);
-        if is_told && is_new {
+        if let Some(qfi) = qfi.filter(|_| is_new) {
             let now = self.now;
             let hint = SessionEvent {
                 events: event::HELD,
                 version: session.version,
                 pdr,
-                qfi: 5,
+                qfi,
                 dscp: 46,
                 line: id,
                 ..SessionEvent::about(session.id, now.monotonic)
@@ -368,6 +376,8 @@ impl Smf {
         self.requests.push((kind.0, message.header.sequence));
         for data in group.groups(IeType::DOWNLINK_DATA_REPORT) {
             self.notified.push(data.need::<PdrId>().unwrap().0);
+            let information = data.find::<DownlinkDataServiceInformation>().unwrap();
+            self.flows.push(information.and_then(|it| it.qfi));
         }
         self.read(message.header.seid.unwrap(), group, IeType::USAGE_REPORT_IN_REPORT);
         message.header

@@ -121,7 +121,7 @@ fn tcp_needs_its_twenty_octets() {
 }
 
 #[test]
-fn fragments_are_never_fast() {
+fn fragments_are_not_fast_without_a_rule_for_them() {
     let any_ip = Rules::new(vec![
         Rule { ethertype: Some(IPV4), ..Rule::default() },
         Rule { ethertype: Some(IPV6), ..Rule::default() },
@@ -143,6 +143,47 @@ fn fragments_are_never_fast() {
     }
     assert!(!any_ip.matches(&ethernet(&[], IPV6, &ipv6(&[FRAGMENT], UDP, &udp(53, &[])))));
     assert!(!any_ip.matches(&ethernet(&[], IPV6, &ipv6(&[60, FRAGMENT], UDP, &udp(53, &[])))));
+}
+
+#[test]
+fn fragments_match_by_what_each_of_them_has() {
+    let fragments = |rule: Rule| only(Rule { fragments: true, ..rule });
+    let destination = Some(Prefix { address: IpAddr::V4([10, 0, 0, 2].into()), length: 32 });
+    let gtp = Rule { gtp_u: true, ..Rule::default() };
+    let udp_rules = [
+        fragments(Rule { udp_port: Some(53.into()), ..Rule::default() }),
+        fragments(Rule { protocol: Some(UDP), ..Rule::default() }),
+        fragments(Rule { destination, udp_port: Some(53.into()), ..Rule::default() }),
+        fragments(Rule { gtp_u: true, ..Rule::default() }),
+    ];
+    // The first fragment to any port, a later one, one of an octet, and one of a TCP segment.
+    for (field, protocol, rest, fast) in [
+        (0x2000, UDP, &udp(54, &[])[..], true),
+        (0x2001, UDP, &[0xff; 64], true),
+        (0x0009, UDP, &[1], true),
+        (0x0009, TCP, &[0xff; 64], false),
+    ] {
+        let frame = ethernet(&[], IPV4, &ipv4(0, field, protocol, rest));
+        for rules in &udp_rules {
+            assert_eq!(rules.matches(&frame), fast, "{field:#x} {protocol} {rules:?}");
+        }
+        assert!(!only(gtp.clone()).matches(&frame));
+        assert!(fragments(Rule { destination, ..Rule::default() }).matches(&frame));
+    }
+    let elsewhere = Some(Prefix { address: IpAddr::V4([10, 0, 0, 3].into()), length: 32 });
+    let frame = ethernet(&[], IPV4, &ipv4(0, 9, UDP, &[1]));
+    assert!(!fragments(Rule { destination: elsewhere, ..Rule::default() }).matches(&frame));
+    // Whole datagrams match as without the field.
+    let whole = |port| ethernet(&[], IPV4, &ipv4(0, 0, UDP, &udp(port, &[])));
+    assert!(udp_rules[0].matches(&whole(53)) && !udp_rules[0].matches(&whole(54)));
+    // IPv6: the protocol is in the fragment header.
+    for (rules, cut) in [(&udp_rules[0], 8), (&udp_rules[1], 8)] {
+        let frame = ethernet(&[], IPV6, &ipv6(&[60, FRAGMENT], UDP, &[]));
+        assert!(rules.matches(&frame));
+        assert!(!rules.matches(&ethernet(&[], IPV6, &ipv6(&[FRAGMENT], TCP, &[]))));
+        assert!(rules.matches(&frame[..frame.len() - cut]), "the fragment header has 8 octets");
+        assert!(!rules.matches(&frame[..frame.len() - cut - 1]));
+    }
 }
 
 #[test]

@@ -59,10 +59,11 @@ fn rule() -> impl Strategy<Value = Rule> {
         option::weighted(0.2, select(vec![6, 17, 1])),
         [prefix(), prefix()],
         (option::weighted(0.3, ports()), option::weighted(0.2, ports())),
-        prop::bool::weighted(0.2),
+        (prop::bool::weighted(0.2), any::<bool>()),
     )
-        .prop_map(|(ethertype, protocol, [source, destination], (udp_port, tcp_port), gtp_u)| {
-            Rule { ethertype, protocol, source, destination, udp_port, tcp_port, gtp_u }
+        .prop_map(|(ethertype, protocol, [source, destination], ports, (gtp_u, fragments))| {
+            let (udp_port, tcp_port) = ports;
+            Rule { ethertype, protocol, source, destination, udp_port, tcp_port, gtp_u, fragments }
         })
         .prop_filter("contradicts itself", |rule| rule.check().is_ok())
 }

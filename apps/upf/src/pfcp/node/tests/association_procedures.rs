@@ -77,11 +77,13 @@ fn cases_4_and_5_setup_without_what_it_must_have() {
 fn case_6_setup_for_a_known_node_replaces_the_association() {
     let mut world = NodeTestbed::new(json!({}));
     world.associate(SMF, 1, SMF_NAME, STARTED);
-    // The same Node ID in another encoding, from another address.
-    world.associate(OTHER, 2, b"\x03SMF\0", STARTED);
+    // The same Node ID in another encoding, from another port.
+    let port = SocketAddr::new(SMF.ip(), 40_000);
+    world.associate(port, 2, b"\x03SMF\0", STARTED + 1);
     let all: Vec<_> = world.node.associations().cloned().collect();
     assert_eq!(all.len(), 1);
-    assert_eq!((all[0].peer.index, all[0].peer.address), (0, OTHER));
+    let peer = &all[0].peer;
+    assert_eq!((peer.index, peer.address, peer.recovery), (0, SMF, STARTED + 1));
 }
 
 #[test]

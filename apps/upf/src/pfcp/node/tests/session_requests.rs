@@ -154,7 +154,7 @@ fn case_9_release_removes_the_sessions_of_that_association() {
     let theirs = seid_of(&theirs);
     world.ask(SMF, &of_node(MessageType::ASSOCIATION_RELEASE_REQUEST, 4, SMF_NAME));
     assert_eq!(world.count(), 1);
-    assert_eq!(cause(&world.ask(SMF, &deletion(5, seids[0]))), 65);
+    assert_eq!(cause(&world.ask(SMF, &deletion(5, seids[0]))), 72, "it has no association");
     let refused = world.ask(SMF, &establishment(6, SMF_NAME, control(7, 100), 1));
     assert_eq!(cause(&refused), 72);
     assert_eq!(cause(&world.ask(OTHER, &deletion(7, theirs))), 1);

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! 0 next    4 version    8 session    12 sections, each offset u16 and count u16
-//! 48 what is in them, one after the other
+//! 56 what is in them, one after the other
 //! ```
 //! A reader checks the offsets of sections. A damaged block has no rules.
 
@@ -16,11 +16,11 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::{AddressPrefix, OuterPath};
 
 /// Bytes of a block for sections.
-pub(crate) const ROOM: usize = 968;
+pub(crate) const ROOM: usize = 960;
 /// Maximum number of blocks of a session.
 pub const CHAIN: usize = 256;
 /// Number of section kinds.
-const SECTIONS: usize = 9;
+const SECTIONS: usize = 10;
 
 /// Section kinds in their order in a block: greater alignments first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub enum Section {
     Ports = 7,
     /// Redirections in bytes, each behind its [`RedirectEntry`].
     Text = 8,
+    /// List of [`EndMarkerEntry`]s.
+    EndMarkers = 9,
 }
 
 /// Position of a section.
@@ -67,6 +69,8 @@ pub struct Block {
     /// Session index.
     pub session: u32,
     pub(crate) spans: [Span; SECTIONS],
+    /// Reserved, zero.
+    pub reserved: u32,
     pub(crate) room: [u8; ROOM],
 }
 
@@ -147,6 +151,12 @@ impl Block {
     pub fn text(&self) -> &[u8] {
         self.section(Section::Text)
     }
+
+    /// Returns the end markers that are due besides that of the session's rules.
+    #[must_use]
+    pub fn end_markers(&self) -> &[EndMarkerEntry] {
+        self.section(Section::EndMarkers)
+    }
 }
 
 /// Content of a block to be built. The lists may exceed a block; [`build`](Self::build) then
@@ -171,6 +181,8 @@ pub struct Builder {
     pub ports: Vec<[u16; 2]>,
     /// Redirections in bytes.
     pub text: Vec<u8>,
+    /// End markers that are due.
+    pub end_markers: Vec<EndMarkerEntry>,
 }
 
 impl Builder {
@@ -206,6 +218,7 @@ impl Builder {
         sections[Section::Matches as usize] = of(&self.matches);
         sections[Section::Ports as usize] = of(&self.ports);
         sections[Section::Text as usize] = of(&self.text);
+        sections[Section::EndMarkers as usize] = of(&self.end_markers);
         sections
     }
 
@@ -402,6 +415,21 @@ pub struct RedirectEntry {
     pub reserved: u16,
     /// Number of bytes that follow.
     pub length: u16,
+}
+
+/// An end marker that is due besides that of the session's rules, which is the newest. See
+/// [`DueEndMarker`](super::DueEndMarker).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, packed)]
+pub struct EndMarkerEntry {
+    /// Peer address, IPv4 mapped into IPv6.
+    pub peer: [u8; 16],
+    /// Tunnel endpoint identifier.
+    pub teid: u32,
+    /// Lower 32 bits of the version in which it became due.
+    pub version: u32,
+    /// Network instance, or [`NO_INSTANCE`](super::forwarding).
+    pub instance: u16,
 }
 
 const _: () = assert!(size_of::<Rule>() == 48 && size_of::<PacketFilter>() == 24);

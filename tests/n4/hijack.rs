@@ -1,0 +1,305 @@
+//! Requests in the name of another SMF: each is refused, no session is lost, and the SMFs go on.
+//! The attacker is in another network, with and without an association of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fastlane_pfcp::Message;
+use fastlane_tests::upf::messages::{self, RuleVersion, SessionRequest};
+use fastlane_tests::upf::{Driver, Session, Smf, Upf, UpfLab, accepted};
+use fastlane_tests::{Host, eventually};
+use serde_json::{Value, json};
+
+use crate::attempts::{self, Attempt, BY_NAME, CSID, NAME, SET, STARTED, Socket};
+use crate::octets::{
+    HEARTBEAT, SETUP, cause, features, fq_csid, node_id_name, node_message, recovery, set_sequence,
+    smf_set, under_name, up_seid,
+};
+use crate::raw_node::{RawNode, next_sequence};
+
+/// Datagrams of the flood in a second.
+const FLOOD_RATE: u64 = 10_000;
+/// Maximum share of a CPU that the control plane uses under the flood, in percent. Programs of
+/// tests are not optimized.
+const FLOOD_CPU: u64 = 70;
+
+/// A UPF with two SMFs, and an attacker in another network.
+struct Site {
+    lab: UpfLab,
+    upf: Upf,
+    by_address: Smf,
+    session: Session,
+    by_name: RawNode,
+    seid_of_named: u64,
+    attackers: Vec<(Socket, RawNode)>,
+    _outside: Host,
+}
+
+impl Site {
+    /// Starts everything. `n4` has settings in addition to the addresses. Returns `None` after a
+    /// skip if that is not allowed.
+    fn new(story: &str, n4: Value) -> Option<Self> {
+        let lab = UpfLab::new(story, Driver::AfPacket)?;
+        let outside = lab.hosts.another()?;
+        let (upf_host, right) = (&lab.hosts.left, &lab.hosts.right);
+        upf_host.run(&["ip", "address", "add", "fd40::1/64", "dev", "n4", "nodad"]);
+        right.add_address("n4", "10.40.0.3/24");
+        upf_host.connect(&outside, "n4x");
+        upf_host.add_address("n4x", "10.41.0.1/24");
+        upf_host.run(&["ip", "address", "add", "fd41::1/64", "dev", "n4x", "nodad"]);
+        outside.add_address("n4x", "10.41.0.2/24");
+        outside.run(&["ip", "address", "add", "fd41::2/64", "dev", "n4x", "nodad"]);
+        outside.run(&["ip", "route", "add", "10.40.0.0/24", "via", "10.41.0.1"]);
+        outside.run(&["ip", "route", "add", "fd40::/64", "via", "fd41::1"]);
+        let mut settings = json!({
+            "addresses": ["10.40.0.1", "fd40::1"], "t1-ms": 3000, "n1": 5, "heartbeat-s": 1,
+        });
+        for (key, value) in n4.as_object().expect("settings") {
+            settings[key] = value.clone();
+        }
+        let upf = lab.start_supervised(lab.configuration(64, &[("n4", settings)]));
+        let mut by_address = lab.smf();
+        let by_name = RawNode::new(right, "10.40.0.3:8805", "10.40.0.1:8805", STARTED);
+        let (session, seid_of_named) = settle(&mut by_address, &by_name);
+        let attackers = [
+            (Socket::Ordinary, "10.41.0.2:8805", "10.40.0.1:8805"),
+            (Socket::OtherPort, "10.41.0.2:40000", "10.40.0.1:8805"),
+            (Socket::V6, "[fd41::2]:8805", "[fd40::1]:8805"),
+        ];
+        let attackers = attackers
+            .map(|(socket, local, to)| (socket, RawNode::new(&outside, local, to, STARTED + 5)));
+        Some(Self {
+            lab,
+            upf,
+            by_address,
+            session,
+            by_name,
+            seid_of_named,
+            attackers: attackers.into(),
+            _outside: outside,
+        })
+    }
+
+    fn ways(&self) -> Vec<Attempt> {
+        let seids = [self.session.up_seid, self.seid_of_named];
+        attempts::all(seids, &messages::establish(0, &request(3)))
+    }
+
+    fn attacker(&self, socket: Socket) -> &RawNode {
+        node_at(&self.attackers, socket)
+    }
+
+    /// Returns the associations of the SMFs as the API shows them.
+    fn associations(&self) -> Value {
+        let response = self.lab.get("/associations");
+        let (_, body) = response.split_once("\r\n\r\n").expect("HTTP");
+        let mut all: Value = serde_json::from_str(body).expect("JSON");
+        // Those of an attacker are its own affair.
+        let is_own = |it: &Value| it["node-id"].as_str().is_some_and(|it| it.starts_with("rogue"));
+        all.as_array_mut().expect("a list").retain(|it| !is_own(it));
+        all
+    }
+
+    /// Lets the SMFs use what they have. Returns an error if one is disturbed.
+    fn smfs_go_on(&mut self) -> Result<(), String> {
+        self.by_address.heartbeat();
+        let sequence = self.by_address.next_sequence();
+        let open = messages::modify(sequence, self.session.up_seid, &request(1).version);
+        let response = self.by_address.request(&open);
+        let (message, _) = Message::parse(&response).expect("PFCP");
+        let own = message.group().need::<fastlane_pfcp::Cause>().map(|cause| cause.0);
+        let modify = crate::octets::session_message(52, self.seid_of_named, 0, &[]);
+        let named = cause(&self.by_name.ask(&modify));
+        match (own, named) {
+            (Ok(1), Some(1)) => Ok(()),
+            causes => Err(format!("the SMFs get the causes {causes:?}")),
+        }
+    }
+
+    /// Tries all ways. Returns those that did harm. After harm the SMFs begin anew.
+    fn harmful_ways(&mut self) -> Vec<String> {
+        let mut before = self.associations();
+        let mut harm = Vec::new();
+        for number in 0..self.ways().len() {
+            let way = self.ways().swap_remove(number);
+            let response = self.attacker(way.socket).ask(&way.request);
+            let is_heartbeat = way.request[1] == HEARTBEAT;
+            let is_refused = matches!(cause(&response), Some(64 | 65 | 72));
+            let now = self.associations();
+            let reason = if is_refused == is_heartbeat {
+                Some(format!("cause {:?}", cause(&response)))
+            } else if now != before {
+                Some(format!("{before} is now {now}"))
+            } else {
+                self.smfs_go_on().err()
+            };
+            if let Some(reason) = reason {
+                harm.push(format!("{}: {reason}", way.name));
+                (self.session, self.seid_of_named) = settle(&mut self.by_address, &self.by_name);
+                before = self.associations();
+            }
+        }
+        harm
+    }
+
+    /// Asserts that users' packets pass both ways.
+    #[track_caller]
+    fn packets_pass(&mut self) {
+        let mut traffic = self.lab.traffic();
+        for _ in 0..10 {
+            traffic.send_uplink(&self.session);
+            traffic.send_downlink(&self.session);
+        }
+        assert_eq!(traffic.collect().map(|arrivals| arrivals.len()), [10, 10]);
+    }
+
+    /// Returns the value of a metric, summed up over its labels.
+    fn metric(&self, name: &str) -> f64 {
+        let page = self.lab.get("/metrics");
+        let lines = page.lines().filter_map(|line| line.strip_prefix(name));
+        let values = lines.filter(|rest| rest.starts_with(['{', ' ']));
+        values.filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+}
+
+/// Sets up the associations of both SMFs with a session each. Returns the session of the first, and
+/// the UPF's SEID of the other.
+fn settle(by_address: &mut Smf, by_name: &RawNode) -> (Session, u64) {
+    by_address.associate();
+    let session = by_address.establish(&request(1));
+    let name = node_id_name(NAME, &[]);
+    let setup = [name.clone(), recovery(STARTED), features(0x28), smf_set(SET)];
+    by_name.accepted(&node_message(SETUP, 0, &setup));
+    let set = fq_csid(BY_NAME, CSID);
+    let establishment = under_name(&messages::establish(0, &request(2)), &name, BY_NAME, &set);
+    let response = by_name.accepted(&establishment);
+    (session, up_seid(&response).expect("a SEID of the UPF"))
+}
+
+fn node_at(nodes: &[(Socket, RawNode)], socket: Socket) -> &RawNode {
+    &nodes.iter().find(|(other, _)| *other == socket).expect("each socket is open").1
+}
+
+fn request(number: u32) -> SessionRequest {
+    let version = RuleVersion {
+        peer: [10, 30, 0, 2].into(),
+        teid: 0x1000 + number,
+        tos: 4,
+        qfi: 1,
+        is_open: true,
+        is_buffering: false,
+    };
+    SessionRequest { cp_seid: number.into(), version, threshold: 1 << 30, is_complex: false }
+}
+
+#[test]
+fn no_stranger_takes_over_an_smf() {
+    let Some(mut site) = Site::new("n4-strangers", json!({})) else { return };
+    assert_eq!(site.ways().len(), 27);
+    assert_eq!(site.harmful_ways(), Vec::<String>::new());
+    site.packets_pass();
+    assert_eq!(site.metric("upf_n4_open"), 1.0);
+    assert!(site.metric("upf_pfcp_sources_refused_total") >= 26.0);
+    let log = site.upf.log();
+    let lines = log.lines().filter(|line| line.contains("is refused")).count();
+    // Two addresses, each pinned out, and without an association.
+    assert!((1..=4).contains(&lines), "{lines} lines for two addresses:\n{log}");
+    site.upf.stop();
+}
+
+#[test]
+fn no_smf_takes_over_another_one() {
+    let Some(mut site) = Site::new("n4-others", json!({})) else { return };
+    let own = [
+        node_id_name("rogue.example", &[]),
+        recovery(STARTED + 5),
+        // It claims to be of the same set, and so do its sessions.
+        features(0x28),
+        smf_set(SET),
+    ];
+    for (socket, name) in [(Socket::Ordinary, "rogue.example"), (Socket::V6, "rogue6.example")] {
+        let mut own = own.clone();
+        own[0] = node_id_name(name, &[]);
+        site.attacker(socket).accepted(&node_message(SETUP, 0, &own));
+    }
+    assert_eq!(site.harmful_ways(), Vec::<String>::new());
+    site.packets_pass();
+    site.upf.stop();
+}
+
+#[test]
+fn nobody_else_associates_if_the_smfs_are_configured() {
+    let n4 = json!({ "allow": ["10.40.0.0/24", "fd40::/64"] });
+    let Some(mut site) = Site::new("n4-allow", n4) else { return };
+    assert_eq!(site.metric("upf_n4_open"), 0.0);
+    let own = [node_id_name("rogue.example", &[]), recovery(STARTED + 5)];
+    for (_, attacker) in &site.attackers {
+        assert_eq!(cause(&attacker.ask(&node_message(SETUP, 0, &own))), Some(64));
+    }
+    assert_eq!(site.harmful_ways(), Vec::<String>::new());
+    site.packets_pass();
+    site.upf.stop();
+}
+
+/// Sends all ways in turn at [`FLOOD_RATE`] until `over` is true. Returns the number of datagrams.
+fn flood(attackers: &[(Socket, RawNode)], mut ways: Vec<Attempt>, over: &AtomicBool) -> u64 {
+    let begin = Instant::now();
+    let mut sent = 0;
+    while !over.load(Ordering::Relaxed) {
+        let due = begin.elapsed().as_millis() as u64 * FLOOD_RATE / 1000;
+        while sent < due {
+            let count = ways.len() as u64;
+            let way = &mut ways[(sent % count) as usize];
+            set_sequence(&mut way.request, next_sequence());
+            node_at(attackers, way.socket).send(&way.request);
+            sent += 1;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    sent
+}
+
+#[test]
+fn a_flood_of_strangers_costs_no_session_and_little_cpu() {
+    let is_soak = std::env::var_os("FASTLANE_SOAK").is_some();
+    let length = Duration::from_secs(if is_soak { 60 } else { 2 });
+    let Some(mut site) = Site::new("n4-flood", json!({})) else { return };
+    let (before, ways) = (site.associations(), site.ways());
+    let cpu = "upf_slow_half_cpu_seconds_total";
+    let (over, begin, cpu_before) = (AtomicBool::new(false), Instant::now(), site.metric(cpu));
+    let Site { by_address: smf, by_name, attackers, .. } = &mut site;
+    let (sent, requests) = std::thread::scope(|scope| {
+        let flood = scope.spawn(|| flood(attackers, ways, &over));
+        let mut requests = 0;
+        while begin.elapsed() < length {
+            requests += 1;
+            let session = smf.establish(&request(10 + requests));
+            let datagram =
+                messages::modify(smf.next_sequence(), session.up_seid, &request(7).version);
+            accepted(&smf.request(&datagram));
+            smf.delete(&session);
+            smf.heartbeat();
+            by_name.poll();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        over.store(true, Ordering::Relaxed);
+        (flood.join().expect("the thread does not panic"), requests)
+    });
+    let elapsed = begin.elapsed();
+    let percent = (site.metric(cpu) - cpu_before) / elapsed.as_secs_f64() * 100.0;
+    let refused = site.metric("upf_pfcp_sources_refused_total");
+    eprintln!(
+        "{sent} datagrams in {} ms, {refused} refused, {percent:.0} % of a CPU, {requests} \
+         sessions meanwhile",
+        elapsed.as_millis()
+    );
+    assert!(refused * 2.0 > sent as f64, "{refused} of {sent} are counted");
+    assert!(percent < FLOOD_CPU as f64, "{percent:.0} % of a CPU");
+    eventually("the API shows what it showed before", || site.associations() == before);
+    site.smfs_go_on().expect("the SMFs go on");
+    site.packets_pass();
+    assert_eq!(site.by_address.inbox.stamps.len(), 1, "one UPF");
+    let lines = site.upf.log().lines().filter(|line| line.contains("is refused")).count();
+    assert!(lines <= 4, "{lines} lines in the log");
+    site.upf.stop();
+}
