@@ -67,7 +67,7 @@ impl Refusals {
     }
 }
 
-/// Checks the source of a request, before a stored response is looked up.
+/// Checks the source of a request to which no response is stored.
 pub(super) fn check(
     cx: &mut NodeContext<'_>,
     path: RequestPath,
@@ -103,7 +103,7 @@ pub(super) fn check(
 pub(super) enum Admission {
     /// The request is carried out.
     Granted,
-    /// The source has no association. A stored response may be repeated.
+    /// The source has no association.
     Stranger,
     /// The request is refused.
     Refused(SourceFault),

@@ -74,18 +74,19 @@ fn handle_message(cx: &mut NodeContext<'_>, path: RequestPath, message: &Message
     }
 }
 
-/// Handles a request once. A retransmission gets the stored response.
+/// Handles a request once. A retransmission gets the stored response, also after its source has
+/// lost the association.
 fn request(cx: &mut NodeContext<'_>, path: RequestPath, message: &Message<'_>) {
     let RequestPath { from, local } = path;
-    let admission = admission::check(cx, path, message);
-    if let Admission::Refused(fault) = admission {
-        let bytes = admission::refuse(cx, path, message, fault);
-        return respond(cx, path, bytes);
-    }
     let key = RequestKey::of(from, message);
     if let Some(bytes) = given(cx, &key) {
         cx.node.statistics.repeated += 1;
         return cx.out.send(Some(local), from, bytes);
+    }
+    let admission = admission::check(cx, path, message);
+    if let Admission::Refused(fault) = admission {
+        let bytes = admission::refuse(cx, path, message, fault);
+        return respond(cx, path, bytes);
     }
     let message_type = message.header.message_type;
     let done = if admission == Admission::Stranger {
