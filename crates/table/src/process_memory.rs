@@ -251,8 +251,9 @@ VmFlags: rd mr pf io de dd sd
 
     #[test]
     fn private_memory_is_touched_without_a_page_fault_once_populated() {
-        const LENGTH: usize = 4 << 20;
-        // Zeroed memory of this size is mapped and not touched.
+        // Zeroed memory of more than 32 MiB is mapped anew and not touched: mallopt(3),
+        // `M_MMAP_THRESHOLD`. Less may come from a heap that other tests have used.
+        const LENGTH: usize = 40 << 20;
         let mut heap = vec![0_u8; LENGTH];
         let memory = ProcessMemory::read().unwrap();
         let range = heap.as_ptr().addr()..heap.as_ptr().addr() + LENGTH;
