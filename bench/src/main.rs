@@ -33,6 +33,9 @@ struct Arguments {
     /// Use few and short slices, to check that everything works. The figures are meaningless.
     #[arg(long)]
     quick: bool,
+    /// Number of rounds of measurements that do not use pairs.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
     /// Numbers of lanes that run at once, in `lanes` and `upf-lanes`.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     lanes: Vec<usize>,
@@ -115,9 +118,6 @@ const MEASUREMENTS: [(Measurement, Measure); 21] = [
     (Measurement::UpfFlood, scenarios::upf_flood),
 ];
 
-/// Number of rounds of measurements that do not use pairs.
-const ROUNDS: usize = 5;
-
 fn main() -> ExitCode {
     if std::env::args().nth(1).is_some_and(|word| word == application::LOOP) {
         return ExitCode::from(application::run(std::env::args_os().skip(1)));
@@ -137,12 +137,12 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let Arguments { what, pairs, quick, .. } = *arguments;
+    let Arguments { what, pairs, quick, rounds, .. } = *arguments;
     let effort = match quick {
         true => Effort { pairs: pairs.min(5), slice: Duration::from_millis(100) },
         false => Effort { pairs, slice: Duration::from_millis(500) },
     };
-    let rounds = if quick { 1 } else { ROUNDS };
+    let rounds = if quick { 1 } else { rounds };
     let options = Options { effort, rounds, lanes: arguments.lanes.clone() };
     let mut report = Report::begin(effort);
     let wanted = MEASUREMENTS.iter().filter(|(one, _)| what == *one || what == Measurement::All);

@@ -109,6 +109,7 @@ impl Comparison {
 
 /// CPU use of one idle policy at one load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct IdleLine {
     /// `busy`, `interrupt` or `adaptive`.
     pub policy: String,
@@ -116,6 +117,8 @@ pub struct IdleLine {
     pub load: f64,
     /// Fraction of a core that the lane's thread used.
     pub core: Spread,
+    /// The same: median of the rounds with its interval.
+    pub core_interval: Estimate,
     /// Frames echoed per second.
     pub rate: Spread,
 }
@@ -132,6 +135,8 @@ pub struct RoundTrip {
     pub pace: String,
     /// Median of a round.
     pub p50_us: Spread,
+    /// Difference to the p50 of a lane that waits for interrupts, in the same round.
+    pub above_interrupt_us: Estimate,
     /// 99th percentile of a round.
     pub p99_us: Spread,
     /// Number of frames sent in all rounds.

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use crate::report::{Comparison, IdleLine, Kind, Report, RoundTrip, Spread};
-use crate::statistics::{median, quantile};
+use crate::statistics::{Estimate, median, quantile};
 
 /// Returns the report in Markdown.
 #[must_use]
@@ -43,9 +43,10 @@ fn write(text: &mut String, report: &Report) -> fmt::Result {
     if !report.round_trips.is_empty() {
         write!(
             text,
-            "\nRound trip of one 60-byte frame in µs: median of the rounds (lowest to highest).\n\
-             \n| Mechanism | Idle | Frames | p50 | p99 | Sent | Lost |\n\
-             |---|---|---|---|---|---|---|\n"
+            "\nRound trip of one 60-byte frame in µs: median of the rounds (lowest to highest). \
+             Above `interrupt`: median of the differences in a round [95 % interval].\n\
+             \n| Mechanism | Idle | Frames | p50 | Above `interrupt` | p99 | Sent | Lost |\n\
+             |---|---|---|---|---|---|---|---|\n"
         )?;
         report.round_trips.iter().try_for_each(|trip| round_trip(text, trip))?;
     }
@@ -86,7 +87,7 @@ fn idle(text: &mut String, lines: &[IdleLine]) -> fmt::Result {
     write!(
         text,
         "\nCPU of the lane in % of a core, by load in parts of the most it echoes: median of the \
-         rounds (lowest to highest).\n\n"
+         rounds (lowest to highest) [95 % interval of the median].\n\n"
     )?;
     for (number, policy) in lines.chunk_by(|a, b| a.policy == b.policy).enumerate() {
         if number == 0 {
@@ -98,7 +99,9 @@ fn idle(text: &mut String, lines: &[IdleLine]) -> fmt::Result {
         for line in policy {
             let percent = |part: f64| format!("{:.1}", part * 100.0);
             let Spread { median, low, high } = line.core;
-            write!(text, " {} ({}-{}) |", percent(median), percent(low), percent(high))?;
+            write!(text, " {} ({}-{})", percent(median), percent(low), percent(high))?;
+            let Estimate { low, high, .. } = line.core_interval;
+            write!(text, " [{}, {}] |", percent(low), percent(high))?;
         }
         writeln!(text)?;
     }
@@ -108,9 +111,10 @@ fn idle(text: &mut String, lines: &[IdleLine]) -> fmt::Result {
 fn round_trip(text: &mut String, trip: &RoundTrip) -> fmt::Result {
     let spread =
         |spread: &Spread| format!("{:.1} ({:.1}-{:.1})", spread.median, spread.low, spread.high);
+    let Estimate { value, low, high } = trip.above_interrupt_us;
     writeln!(
         text,
-        "| {} | {} | {} | {} | {} | {} | {} |",
+        "| {} | {} | {} | {} | {value:.1} [{low:.1}, {high:.1}] | {} | {} | {} |",
         trip.mechanism,
         trip.policy,
         trip.pace,

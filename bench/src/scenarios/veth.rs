@@ -4,12 +4,15 @@ pub mod echo;
 pub mod idle;
 pub mod round_trip;
 
+use fastlane_core::Idle;
+
 use crate::Result;
 use crate::device::echo_lane::Mechanism;
 use crate::device::load::Usage;
 use crate::device::veth_pair::in_namespace;
 use crate::report::{Comparison, IdleLine, Kind, Report, RoundTrip, Spread};
 use crate::scenarios::Options;
+use crate::statistics::Estimate;
 use echo::Match;
 use idle::{LOADS, POLICIES};
 
@@ -72,14 +75,18 @@ pub fn idle(report: &mut Report, options: &Options) -> Result<()> {
     }
     for (index, policy) in POLICIES.iter().enumerate() {
         for (place, load) in LOADS.into_iter().enumerate() {
-            let over = |value: fn(&Usage) -> f64| {
-                let values: Vec<f64> =
-                    all.iter().map(|round| value(&round[index][place])).collect();
-                Spread::of(&values)
+            let of = |value: fn(&Usage) -> f64| -> Vec<f64> {
+                all.iter().map(|round| value(&round[index][place])).collect()
             };
             let policy = format!("{policy:?}").to_lowercase();
-            let (core, rate) = (over(|usage| usage.core), over(|usage| usage.rate));
-            report.idle.push(IdleLine { policy, load, core, rate });
+            let core = of(|usage| usage.core);
+            report.idle.push(IdleLine {
+                policy,
+                load,
+                core: Spread::of(&core),
+                core_interval: Estimate::of_median(&core),
+                rate: Spread::of(&of(|usage| usage.rate)),
+            });
         }
     }
     Ok(())
@@ -101,16 +108,19 @@ pub fn round_trips(report: &mut Report, options: &Options) -> Result<()> {
         all.push(trips?);
     }
     let line = |(place, (mechanism, idle, apart)): (usize, (Mechanism, _, bool))| {
-        let of = |value: fn(&round_trip::Trip) -> f64| {
-            let values: Vec<f64> = all.iter().map(|round| value(&round[place])).collect();
-            Spread::of(&values)
+        let of = |place: usize, value: fn(&round_trip::Trip) -> f64| -> Vec<f64> {
+            all.iter().map(|round| value(&round[place])).collect()
         };
+        let waiting = (mechanism, Idle::Interrupt, apart);
+        let waiting = round_trip::CASES.iter().position(|case| *case == waiting).unwrap_or(place);
+        let p50 = of(place, |trip| trip.p50);
         RoundTrip {
             mechanism: mechanism.to_string(),
             policy: format!("{idle:?}").to_lowercase(),
             pace: if apart { "1,000 a second" } else { "one after the other" }.to_owned(),
-            p50_us: of(|trip| trip.p50),
-            p99_us: of(|trip| trip.p99),
+            p50_us: Spread::of(&p50),
+            above_interrupt_us: Estimate::of_difference(&p50, &of(waiting, |trip| trip.p50)),
+            p99_us: Spread::of(&of(place, |trip| trip.p99)),
             frames: all.iter().map(|round| round[place].frames).sum(),
             lost: all.iter().map(|round| round[place].lost).sum(),
         }

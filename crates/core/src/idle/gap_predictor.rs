@@ -15,11 +15,11 @@
 /// round trip on a fast link, so that a peer which waits for each reply finds the lane awake.
 pub(super) const WAKE_UP: u64 = 8_000;
 /// Length of a nap in which packets gather, in nanoseconds, and the delay that it may add. A lane
-/// that naps predicts gaps of more than [`WAKE_UP`], so about ten packets arrive at most. If the
-/// rate rises, a receive ring of 1024 slots still holds the packets of a nap at 12 million a
+/// that naps predicts gaps of more than [`WAKE_UP`], so about twelve packets arrive at most. If the
+/// rate rises, a receive ring of 1024 slots still holds the packets of a nap at 10 million a
 /// second.
 /// (Linux adds about 50 microseconds of timer slack unless the thread sets less, as lanes do.)
-pub(super) const GATHER: u64 = 80_000;
+pub(super) const GATHER: u64 = 100_000;
 /// Number of idle periods of which one measures the gap: the lane polls, does not nap, and waits.
 pub(super) const PROBE_PERIODS: u32 = 32;
 /// Upper bound of the savings of polling, in nanoseconds: eight polls in vain.
