@@ -1,22 +1,24 @@
 //! Egress: the queues of a lane, and the verdicts of a burst, carried out run by run.
 //!
-//! A burst passes [`Egress::dispatch`], which splits it into runs, and [`Egress::send`], which
-//! passes a run to [`Queue::transmit`] of its exit. The exit is one of the queues in [`LanePorts`],
-//! which the lane also receives from.
+//! A received burst passes [`Egress::dispatch_received`]. If it is one run labelled `Reflect`,
+//! [`Egress::reflect`] passes it to [`Queue::transmit`] of the queue that it came by. Otherwise it
+//! is split into runs, and [`Egress::send`] passes each to its exit, which is one of the queues in
+//! [`LanePorts`] that the lane also receives from. [`Egress::dispatch`] is for resumed packets and
+//! for packets of other lanes.
 
 use fastlane_table::counters::{PortCounter, PortCounters};
 
 use crate::exchange::Exchange;
 use crate::hold::Hold;
 use crate::observer::{Departure, PacketObserver};
+use crate::packet::{is_one_run, same_run};
 use crate::{Burst, Filter, Packet, Pool, PortId, Queue, RegionId, Sent, Statistics, Verdict};
 
 mod kernel_path;
 mod lifecycle;
 mod runs;
 
-pub(crate) use runs::same_run;
-use runs::{is_one_run, move_drops_last};
+use runs::move_drops_last;
 
 /// Queues of a lane as exits, and the packets that this turn may still give to Linux.
 pub(crate) struct Egress {
@@ -72,6 +74,17 @@ pub(crate) struct QueueSlot {
     pub(crate) port: usize,
     /// Number of the queue among those of its port.
     pub(crate) number: usize,
+}
+
+impl QueueSlot {
+    /// Returns true if the queue cannot transmit some packets of a run from where they are.
+    #[inline]
+    fn must_copy(&self, run: &[Packet], pool: &Pool) -> bool {
+        let Some(region) = self.region else { return false };
+        // The packets of a run came from one queue, so they are of one region. The exception is an
+        // application that made packets in this turn and swapped them with others.
+        run.first().is_some_and(|first| first.region() != region) || pool.is_mixed()
+    }
 }
 
 /// Kernel peer with its constants.

@@ -23,8 +23,9 @@ const CLOCK_TURNS: u64 = 64;
 const KERNEL_TURNS: u64 = 16;
 /// Number of flushes, to get frames back, before the lane drops resumed packets.
 const RESUME_ATTEMPTS: usize = 64;
-/// Number of packets that a stopped lane receives at most, because they arrived before: more than
-/// the rings and sockets of its queues hold. Ports whose arrivals never end exist, too.
+/// Maximum number of packets that a stopped lane receives, because they arrived before. It exceeds
+/// what the rings and sockets of its queues hold, and bounds the end of a lane with a port whose
+/// arrivals never end.
 const LAST_PACKETS: usize = 1 << 17;
 /// Longest time that a closing lane tries to send what its ports still have, in nanoseconds.
 const DRAIN: u64 = 500_000_000;

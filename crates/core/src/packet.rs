@@ -538,5 +538,27 @@ impl Frame {
 /// Token of a packet whose frame was taken.
 pub(crate) const NO_FRAME: u64 = u64::MAX;
 
+/// Returns true if both packets belong to one run: same verdict, same port, same flags.
+#[inline]
+pub(crate) fn same_run(one: &Packet, other: &Packet) -> bool {
+    one.run_key() == other.run_key()
+}
+
+/// Returns true if all packets belong to one run. It costs two instructions for each.
+#[inline]
+pub(crate) fn is_one_run(packets: &[Packet]) -> bool {
+    let [first, _, ..] = packets else { return true };
+    let first = first.run_key();
+    let is_same = |packet: &Packet| packet.run_key() == first;
+    let mut rest = packets;
+    while let Some((eight, behind)) = rest.split_first_chunk::<8>() {
+        if !eight.iter().all(is_same) {
+            return false;
+        }
+        rest = behind;
+    }
+    rest.iter().all(is_same)
+}
+
 #[cfg(test)]
 mod tests;

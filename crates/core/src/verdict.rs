@@ -96,9 +96,7 @@ impl RawVerdict {
             _ => None,
         }
     }
-}
 
-impl RawVerdict {
     /// Returns true if the packet leaves by the port on which it arrived.
     #[inline(always)]
     pub(crate) fn is_reflect(self) -> bool {

@@ -21,7 +21,7 @@ pub(crate) struct RuleReloader {
 
 impl std::fmt::Debug for RuleReloader {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Steering").finish_non_exhaustive()
+        formatter.debug_struct("RuleReloader").finish_non_exhaustive()
     }
 }
 

@@ -3,6 +3,13 @@
 //!
 //! Lanes map tables read-only, and map what they write (lane state, pending events) writable. A
 //! slow path gets read-only descriptors, or writable ones if it is the writer of the table.
+//!
+//! # A killed slow path
+//! This process holds the memory of all tables, so lanes go on with what a slow path had published
+//! when it was killed. The kernel releases its write lock (`write_lock.rs`), and a successor gets
+//! the same descriptors. Attaching as the writer repairs what was unfinished (`HashWriter::attach`,
+//! `ArrayWriter::attach` and the prefix tables' `lpm_attach.rs`); pending events and messages that
+//! were not received are still there.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! Huge pages for growing tables.
+//! Huge pages for growing tables. The pages of frames are in `populate.rs`.
 //!
 //! The TLB of a processor covers some megabytes of small pages. In a table of 100 MB each lookup
 //! would therefore walk the page table; huge pages avoid that. Collapsing small pages into a huge

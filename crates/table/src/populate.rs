@@ -1,5 +1,5 @@
 //! Pages before their first use: a lane that touches memory must not wait for the kernel to provide
-//! it.
+//! it. Frame pools get huge pages here; tables, as they grow, in `huge_pages.rs`.
 
 use std::io;
 

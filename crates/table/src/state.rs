@@ -228,7 +228,6 @@ impl<const W: usize> StateWords<'_, W> {
     ///
     /// # Panics
     /// Panics if there is no such word, as do the other methods.
-    /// When there is no such word; so do the others.
     #[inline(always)]
     #[must_use]
     pub fn get(self, word: usize) -> u64 {

@@ -3,7 +3,8 @@
 
 use fastlane_table::counters::PortCounter;
 
-use super::{Egress, Exit, KernelPeer, same_run};
+use super::{Egress, Exit, KernelPeer};
+use crate::packet::same_run;
 use crate::{Burst, Packet, Pool};
 
 impl Egress {

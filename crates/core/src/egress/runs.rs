@@ -1,19 +1,10 @@
-//! Runs: neighbours in a burst that leave together, and the memory that they leave from.
+//! Bursts of several runs, and runs that leave from memory that they are not in.
 
 use super::QueueSlot;
 use crate::copy::copy_into;
 use crate::{Packet, Pool, Verdict};
 
 impl QueueSlot {
-    /// Returns true if the queue cannot transmit some packets of a run from where they are.
-    #[inline]
-    pub(super) fn must_copy(&self, run: &[Packet], pool: &Pool) -> bool {
-        let Some(region) = self.region else { return false };
-        // The packets of a run came from one queue, so they are of one region. The exception is an
-        // application that made packets in this turn and swapped them with others.
-        run.first().is_some_and(|first| first.region() != region) || pool.is_mixed()
-    }
-
     /// Makes the packets of a run transmittable by the queue, if necessary by copying them into its
     /// memory. Returns the number of such packets from the front; the rest found no free frame
     /// there.
@@ -25,28 +16,6 @@ impl QueueSlot {
             _ => run.len(),
         }
     }
-}
-
-/// Returns true if both packets belong to one run: same verdict, same port, same flags.
-#[inline]
-pub(crate) fn same_run(one: &Packet, other: &Packet) -> bool {
-    one.run_key() == other.run_key()
-}
-
-/// Returns true if all packets belong to one run. It costs two instructions for each.
-#[inline]
-pub(super) fn is_one_run(packets: &[Packet]) -> bool {
-    let [first, _, ..] = packets else { return true };
-    let first = first.run_key();
-    let is_same = |packet: &Packet| packet.run_key() == first;
-    let mut rest = packets;
-    while let Some((eight, behind)) = rest.split_first_chunk::<8>() {
-        if !eight.iter().all(is_same) {
-            return false;
-        }
-        rest = behind;
-    }
-    rest.iter().all(is_same)
 }
 
 /// Moves dropped packets behind all others, which stay in order. Between packets of one exit each

@@ -3,8 +3,8 @@
 use fastlane_table::counters::LaneCounter;
 
 use super::{DRAIN, Lane, Phase};
-use crate::egress::same_run;
 use crate::exchange::{ClaimAll, Exchange};
+use crate::packet::same_run;
 use crate::{App, Packet, PacketOwnership, now};
 
 impl<A: App> Lane<A> {

@@ -1,4 +1,18 @@
-//! Counters and their names, in the order of their words in memory.
+//! Counters and their names, in the order of their words in memory, and where drops are counted.
+//!
+//! # Where each drop is counted
+//! * `drop_bad_verdict`, `drop_no_port`, `drop_hold`, `drop_transmit_full`, `drop_transmit_length`,
+//!   `drop_copy_no_frame`: core's `egress.rs`, when a verdict is carried out.
+//! * `drop_no_kernel_peer`, `drop_kernel_budget`, `drop_kernel_full`, and `drop_copy_no_frame` of
+//!   packets for Linux: core's `egress/kernel_path.rs`.
+//! * `drop_pass_full`, `drop_park`: `lib.rs` of sharding. Packets for the lane of an exit: core's
+//!   `egress.rs`.
+//! * `drop_no_frame`, `drop_receive_length`, `drop_device_full`, `drop_device_invalid`,
+//!   `drop_transmit_error`: the queue of the driver, in its `Statistics` (core's `losses.rs`).
+//! * `drop_resume_no_frame`: core's `lane.rs`. `drop_held_at_end`, `new_refused`,
+//!   `timers_refused`: core's `turn.rs`. `messages_lost`: core's `turn/messaging.rs`.
+//!
+//! An application counts its own decisions by reasons of its own.
 
 /// Counters of a lane. The first eight words are one cache line, which other threads watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
