@@ -9,6 +9,7 @@
 //! address.
 
 mod draft;
+mod lane_wait;
 mod modification;
 mod session_messages;
 mod session_table;
@@ -20,6 +21,7 @@ use fastlane_pfcp::ie::{self, FSeid, FailedRuleId};
 use fastlane_pfcp::{Cause, Fault, Group, Ie, IeType, Message, MessageType};
 
 use self::draft::{CompletedDraft, Created, Draft, DraftContext};
+use self::lane_wait::LaneWait;
 use self::modification::UrrChange;
 use self::session_messages::{
     Response, check, cp_fseid, created, network, refusal_of, refused_by, seid_of, supi, up_seid,
@@ -81,6 +83,7 @@ pub struct Sessions {
     places: SessionIndices,
     addresses: Addresses,
     published: Published,
+    lane_wait: LaneWait,
     /// Lifetime of a response, N1 times T1, in nanoseconds.
     life: u64,
     change: Option<Change>,

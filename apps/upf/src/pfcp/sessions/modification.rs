@@ -6,7 +6,6 @@
 //! record says.
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
 
 use fastlane_pfcp::ie::{self, FSeid, FailedRuleId, FqCsid};
 use fastlane_pfcp::{Cause, Group, Ie, IeType, Message, MessageType};
@@ -25,10 +24,6 @@ use crate::usage;
 
 /// A session without packets for this time has none in flight in a lane, in nanoseconds.
 const QUIET: u64 = 100 * MILLISECOND;
-/// Maximum time to wait for lanes, so that their last counts are in the last report.
-const PATIENCE: Duration = Duration::from_millis(1);
-/// Pause between two checks of the lanes.
-const PAUSE: Duration = Duration::from_micros(20);
 
 /// URRs that a modification removes, creates or queries.
 pub(super) struct UrrChange<'a> {
@@ -210,7 +205,7 @@ impl Sessions {
     pub(super) fn end_traffic(&mut self, session: &Session, now: Now) {
         self.published.take_down(session);
         if self.has_traffic(&session.urrs, now) {
-            self.wait_for_lanes();
+            self.lane_wait.wait(&self.published.tables().grace_periods);
         }
     }
 
@@ -219,7 +214,7 @@ impl Sessions {
     pub(super) fn end_counting(&mut self, session: &Session, removed: &[Urr], now: Now) {
         // Removed keys and state slots stay until the session is committed.
         if self.has_traffic(removed, now) && self.published.publish(None, session).is_ok() {
-            self.wait_for_lanes();
+            self.lane_wait.wait(&self.published.tables().grace_periods);
         }
     }
 
@@ -241,16 +236,6 @@ impl Sessions {
     pub(super) fn has_traffic(&self, urrs: &[Urr], now: Now) -> bool {
         let last = urrs.iter().map(|urr| self.published.last(urr.progress.line)).max();
         last.is_some_and(|last| last.saturating_add(QUIET) >= now.monotonic)
-    }
-
-    /// Waits until each lane has begun another turn, up to `PATIENCE`.
-    pub(super) fn wait_for_lanes(&self) {
-        let lanes = &self.published.tables().grace_periods;
-        let mut since = lanes.snapshot();
-        let begun = Instant::now();
-        while !lanes.have_passed(&mut since) && begun.elapsed() < PATIENCE {
-            std::thread::sleep(PAUSE);
-        }
     }
 
     /// Commits a tombstone for a withdrawn session. If that fails, the session is published again.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use fastlane::table::EntryId;
 
-use super::{Change, GRACE, Sessions, owner_of, users_of};
+use super::{Change, GRACE, LaneWait, Sessions, owner_of, users_of};
 use crate::alloc::{Addresses, SessionIndices};
 use crate::config::Settings;
 use crate::pfcp::NodeName;
@@ -49,6 +49,7 @@ impl Sessions {
             node_id,
             store,
             published,
+            lane_wait: LaneWait::default(),
             change: None,
         };
         this.recover();

@@ -13,7 +13,9 @@ mod smf_dialects;
 mod ue_addresses;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
+use fastlane::table::SharedMemory;
 use fastlane_pfcp::ie::{self, FSeid, FTeid, FailedRuleId, UeIpAddress};
 use fastlane_pfcp::{Cause, Header, IeType, Message, MessageType, Writer};
 use fastlane_testing::sleeping_lane;
@@ -142,17 +144,26 @@ impl SessionTestbed {
         all.into_iter().next().unwrap()
     }
 
-    /// Adds to the counters of a state slot, as lanes do.
+    /// Adds a packet of the current time to the counters of a state slot.
     pub(super) fn count(&self, line: u32, octets_up: u64) {
-        use crate::rules::layout::counter_slots;
-        let memory = self.memory.memory(table::STATE, |_| unreachable!()).unwrap();
-        let all = fastlane::table::State::<{ counter_slots::WORDS }>::attach(&memory).unwrap();
-        let lane = all.lane(0);
-        let words = lane.at(fastlane::table::EntryId(line));
-        words.add(counter_slots::UPLINK_OCTETS, octets_up);
-        words.add(counter_slots::UPLINK_PACKETS, 1);
-        words.set(counter_slots::LAST, self.now.monotonic);
+        count(&self.state(), self.now, line, octets_up);
     }
+
+    /// Returns the memory of the state slots.
+    pub(super) fn state(&self) -> Arc<SharedMemory> {
+        self.memory.memory(table::STATE, |_| unreachable!()).unwrap()
+    }
+}
+
+/// Adds a packet to the counters of a state slot, as lanes do.
+pub(super) fn count(state: &Arc<SharedMemory>, now: Now, line: u32, octets_up: u64) {
+    use crate::rules::layout::counter_slots;
+    let all = fastlane::table::State::<{ counter_slots::WORDS }>::attach(state).unwrap();
+    let lane = all.lane(0);
+    let words = lane.at(fastlane::table::EntryId(line));
+    words.add(counter_slots::UPLINK_OCTETS, octets_up);
+    words.add(counter_slots::UPLINK_PACKETS, 1);
+    words.set(counter_slots::LAST, now.monotonic);
 }
 
 fn open(memory: &Private, settings: &Settings) -> Sessions {

@@ -1,4 +1,9 @@
+use std::time::Duration;
+
+use fastlane::counters::{Counters, FENCE_TURNS, LaneCounter};
+
 use super::*;
+use crate::rules::Capacities;
 
 fn ue(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 99, 1, number)
@@ -26,6 +31,30 @@ fn case_50_the_last_report_is_in_the_answer() {
     assert_eq!(world.ask(&deletion(3, seid)).cause, 65);
     world.now = world.now.after(10 * SECOND);
     assert_eq!(world.ask(&request).cause, 65);
+}
+
+#[test]
+fn the_last_report_has_the_packets_of_a_lane_that_had_no_cpu() {
+    let settings = settings(serde_json::json!({ "sessions": 8 }));
+    let counters = Counters::create(1, 0).unwrap();
+    let readers = fastlane_testing::lanes_of(&counters).into();
+    let memory = Private::new(Capacities::of(&settings), readers);
+    let mut world = SessionTestbed::on(memory, settings);
+    let answered = world.ask(&establishment(1, 77, &|w| usual(w, &address(ue(1)))));
+    let seid = answered.up.unwrap().seid;
+    let line = world.only().urrs[0].progress.line;
+    world.count(line, 100);
+    let (state, now) = (world.state(), world.now);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The lane found the rules before the session was withdrawn, and counts afterwards.
+            std::thread::sleep(Duration::from_millis(50));
+            count(&state, now, line, 65);
+            counters.lane(0).publish(LaneCounter::Turn, FENCE_TURNS);
+        });
+        let gone = world.ask(&deletion(2, seid));
+        assert_eq!(gone.usage, [(1, 0, ie::UsageReportTrigger::TERMR.0, Some(165))]);
+    });
 }
 
 #[test]
