@@ -53,6 +53,7 @@ impl Site {
         outside.run(&["ip", "route", "add", "fd40::/64", "via", "fd41::1"]);
         let mut settings = json!({
             "addresses": ["10.40.0.1", "fd40::1"], "t1-ms": 3000, "n1": 5, "heartbeat-s": 1,
+            "release-s": 0,
         });
         for (key, value) in n4.as_object().expect("settings") {
             settings[key] = value.clone();

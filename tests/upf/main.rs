@@ -1,4 +1,4 @@
-//! Black-box tests of the UPF: 82 numbered cases of PFCP and GTP-U (table in `apps/upf/README.md`)
+//! Black-box tests of the UPF: 83 numbered cases of PFCP and GTP-U (table in `apps/upf/README.md`)
 //! on every mechanism. The cases are `upf/*.py`: scapy acts as SMF, gNB and data network, tshark
 //! checks the messages of the UPF.
 
@@ -168,6 +168,7 @@ cases! {
     case_80_flood_of_echo_requests_and_unknown_teids = 80,
     case_81_urr_octets_add_up = 81,
     case_82_a_half_crashes = 82,
+    case_83_release_requested_by_the_upf = 83,
 }
 
 /// All messages of the UPF are well formed according to tshark.
@@ -293,7 +294,7 @@ fn what_is_sent_is_what_scapy_and_tshark_read() {
 fn names_and_table_are_those_of_the_cases() {
     let all = listed();
     let numbers: Vec<u64> = all.iter().filter_map(|it| it["case"].as_u64()).collect();
-    assert_eq!(numbers, (1..=82).collect::<Vec<_>>());
+    assert_eq!(numbers, (1..=83).collect::<Vec<_>>());
     for ((number, name), one) in NAMES.iter().zip(all) {
         let words = one["name"].as_str().expect("a name").to_lowercase();
         let words = words.split(|it: char| !it.is_ascii_alphanumeric()).filter(|it| !it.is_empty());

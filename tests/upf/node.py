@@ -1,5 +1,6 @@
 """PFCP node procedures: cases 1 to 21."""
 
+import subprocess
 import time
 
 import ie
@@ -305,3 +306,36 @@ def bundled(lab):
     third = smf.sequence()
     smf.send(ie.message(ie.HEARTBEAT, third, ie.recovery(1), flags=4) + both[0][:9])
     smf.heartbeat()
+
+
+@case(83, "release requested by the UPF", GROUP)
+def requested_release(lab):
+    """6.2.7, 6.2.8, 8.2.77, 8.2.78: an Association Update Request with SARR and the Graceful Release
+    Period. New sessions and associations are refused (no cause is named: ours is 75); those that exist
+    are served until the SMF deletes them and releases. Taken back, everything is accepted again."""
+    smf, session = lab.smf, lab.session()
+    api = ["curl", "--silent", "--show-error", "--fail", "http://127.0.0.1:8805/drain", "--request"]
+    smf.forget()
+    lab.in_upf(*api[:4], api[4] + "?period_s=30", *api[5:], "PUT")
+    try:
+        request = smf.request_of(ie.UPDATE)
+        equal((request.seid, request.get(ie.NODE_ID)), (None, ie.node_id(lab["n4"])[4:]), "SEID and Node ID")
+        equal(request.get(ie.ASSOCIATION_RELEASE_REQUEST), b"\x01", "SARR")
+        equal(request.get(ie.GRACEFUL_RELEASE_PERIOD), b"\x0f", "15 times 2 s")
+        lab.goes(session)
+        equal(smf.establish(*lab.session(draft=True).parts()).cause, 75, "establishment")
+        refused = smf.request(ie.SETUP, ie.node_id(smf.name), ie.recovery(smf.started))
+        equal(refused.cause, 75, "association setup")
+        lab.goes(session)
+        session.delete()
+        equal(smf.release().cause, 1, "release")
+        equal(lab.metrics()["upf_draining"], 1, "upf_draining")
+    finally:
+        lab.in_upf(*api, "DELETE")
+    equal(lab.metrics()["upf_draining"], 0, "upf_draining")
+    smf.associate()
+    lab.goes(lab.session())
+    lab.n4.flush()
+    asked = ["-Y", "pfcp.msg_type == 7 && pfcp.assoc_rel_req.sarr == 1", "-V"]
+    shown = subprocess.run(["tshark", "-r", lab.n4.path, *asked], capture_output=True, text=True).stdout
+    assert "Graceful Release Period : 30 s" in shown, f"tshark: {shown[-1500:]}"

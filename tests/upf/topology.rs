@@ -281,7 +281,7 @@ impl Setup {
             "node-id": variant.n4(1),
             "n4": {
                 "addresses": [variant.n4(1)], "t1-ms": group.t1_ms(), "n1": N1,
-                "heartbeat-s": HEARTBEAT_S,
+                "heartbeat-s": HEARTBEAT_S, "release-s": 0,
             },
             "interfaces": {
                 "n3": tunnel("n3", "access", &INTERFACES[1]),

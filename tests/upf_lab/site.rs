@@ -91,6 +91,7 @@ impl Site {
         let path = folder.join(format!("{}.json", self.example));
         let text = std::fs::read_to_string(path).expect("the example");
         let mut example: Value = serde_json::from_str(&text).expect("JSON");
+        example["app"]["n4"]["release-s"] = json!(0);
         example["app"]["sessions"] = json!(1000); // many stories run at a time
         if self.lanes > 1 {
             example["lanes"] = json!({ "cpus": (0..self.lanes).collect::<Vec<_>>() });

@@ -61,7 +61,8 @@ fn start(lab: &UpfLab, sessions: u32) -> Upf {
         let address = format!("{}/24", requests::function(number).address);
         lab.hosts.right.run(&["ip", "address", "add", &address, "dev", "n4"]);
     }
-    let n4 = json!({"addresses": ["10.40.0.1"], "t1-ms": 1000, "n1": 3, "heartbeat-s": 1});
+    let n4 = json!({"addresses": ["10.40.0.1"], "t1-ms": 1000, "n1": 3, "heartbeat-s": 1,
+                    "release-s": 0});
     let interfaces = json!({
         "n3": {"port": "n3", "role": "n3", "network-instances": ["access"],
                "addresses": ["10.30.0.1", "fd30::1"]},

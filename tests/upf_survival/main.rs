@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+mod drain;
 mod story;
 mod ue_to_ue;
 
@@ -389,8 +390,10 @@ fn no_packet_of_a_deleted_session_reaches_another_ue() {
     let Some(lab) = UpfLab::new("survival-reuse", Driver::AfPacket) else { return };
     // A small pool: slots and addresses are reused several times, each after a quarantine of
     // N1 x T1 and 2 s.
+    let timers = json!({"addresses": ["10.40.0.1"], "t1-ms": 300, "n1": 2, "keep-sessions-s": 60,
+                        "release-s": 0});
     let changes = [
-        ("n4", json!({"addresses": ["10.40.0.1"], "t1-ms": 300, "n1": 2, "keep-sessions-s": 60})),
+        ("n4", timers),
         ("pools", json!([{"network-instance": "internet", "prefix": "10.45.0.0/27"}])),
     ];
     let mut upf = lab.start_unsupervised(lab.configuration(64, &changes));

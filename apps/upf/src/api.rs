@@ -12,8 +12,12 @@
 
 pub(crate) mod backend;
 pub mod client;
+pub mod drain_client;
+mod drain_control;
+mod listener;
 mod metrics;
 mod query;
+mod refusal;
 mod server;
 pub mod view;
 

@@ -85,6 +85,10 @@ pub struct N4 {
     /// Seconds for which sessions are kept after their control plane function stopped responding.
     #[serde(default)]
     pub keep_sessions_s: u64,
+    /// Seconds that SMFs get to move their sessions and to release their associations before the
+    /// control plane ends on SIGTERM; 0 ends at once. Default: 15.
+    #[serde(default = "release")]
+    pub release_s: u64,
     /// Maximum rate of establishments per second, above which they are rejected (cause 74).
     /// Default: no limit.
     #[serde(default)]
@@ -352,6 +356,10 @@ const fn n1() -> u32 {
 
 const fn heartbeat() -> u64 {
     60
+}
+
+const fn release() -> u64 {
+    15
 }
 
 const fn yes() -> bool {

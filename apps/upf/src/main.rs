@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use upf::api::TraceSubject;
-use upf::api::client::{self, Request};
+use upf::api::client::{self, ClientError, Request};
+use upf::api::drain_client;
 use upf::supervisor;
 use upf::supervisor::supervise::{Plan, end_with_supervisor, supervise};
 
@@ -140,6 +142,18 @@ enum Command {
         #[command(flatten)]
         asked: ApiArguments,
     },
+    /// Take a running UPF out of service: it refuses new sessions, asks SMFs to release their
+    /// associations, and serves the sessions that exist.
+    Drain {
+        /// Wait until all associations are released, for at most this long; SMFs are told this
+        /// period instead of `n4.release-s`. Exit status 1 if associations are left.
+        #[arg(long, value_name = "SECONDS")]
+        wait: Option<u64>,
+        #[command(flatten)]
+        asked: ApiArguments,
+    },
+    /// Take a drained UPF into service again.
+    Undrain(ApiArguments),
     /// Explain how packets of a subscriber, address or tunnel are forwarded; with --to, also the
     /// decision about a sample packet in both directions. It is not counted and uses nothing up.
     Trace {
@@ -168,11 +182,21 @@ fn main() -> ExitCode {
         Command::Sessions { seid: Some(seid), asked, .. } => tell(&asked, &Request::Session(seid)),
         Command::Sessions { seid: None, most, asked } => tell(&asked, &Request::Sessions(most)),
         Command::Trace { who, packet, asked } => tell(&asked, &Request::Trace(who, packet.asked())),
+        Command::Drain { wait, asked } => {
+            let wait = wait.map(Duration::from_secs);
+            show(drain_client::drain(asked.api, wait, asked.json))
+        }
+        Command::Undrain(asked) => show(drain_client::undrain(asked.api, asked.json)),
     }
 }
 
 fn tell(asked: &ApiArguments, question: &Request) -> ExitCode {
-    match client::ask(asked.api, question, asked.json) {
+    show(client::ask(asked.api, question, asked.json))
+}
+
+/// Prints a reply, or the reason why there is none.
+fn show(reply: Result<String, ClientError>) -> ExitCode {
+    match reply {
         Ok(text) => {
             say(&text);
             ExitCode::SUCCESS
@@ -200,12 +224,16 @@ fn words(config: &Path, overrides: &[String], verbose: u8) -> Vec<OsString> {
 fn both(Both { config, overrides, verbose }: &Both) -> ExitCode {
     let Some(config) = config else { return ExitCode::from(2) };
     // Reports configuration errors once, not by both processes.
-    if let Err(error) = supervisor::read(config, overrides) {
-        eprintln!("upf: {error}");
-        return ExitCode::from(error.exit_status());
-    }
+    let release_s = match supervisor::read(config, overrides) {
+        Ok(loaded) => loaded.settings.n4.release_s,
+        Err(error) => {
+            eprintln!("upf: {error}");
+            return ExitCode::from(error.exit_status());
+        }
+    };
     let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
-    let plan = Plan { program, arguments: words(config, overrides, *verbose) };
+    let arguments = words(config, overrides, *verbose);
+    let plan = Plan { program, arguments, release: Duration::from_secs(release_s) };
     match supervise(&plan) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {

@@ -15,11 +15,13 @@ pub mod paths;
 pub mod resolver;
 pub mod run;
 pub mod sessions;
+pub mod shutdown;
 
 pub use associations::Peer;
 pub use node::Node;
 pub use node_name::NodeName;
 pub use run::{LoopService, RunError, run};
 pub use sessions::Context;
+pub use shutdown::Shutdown;
 
 pub use crate::transactions::{LaneMessage, Outbox, Outgoing, Request, RequestKey, Requests, Tag};

@@ -20,6 +20,7 @@ use crate::rules::layout::table;
 use crate::store::record::{ResponseRecord, SessionPart, SessionRecord};
 
 pub mod blackhole_routes;
+mod end_signals;
 pub mod supervise;
 
 /// Name of the program, and of its session unless the configuration has another one.
@@ -65,20 +66,16 @@ fn create_control_tables(lane: &LaneInfo<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs the control plane in this process until it is asked to end.
+/// Runs the control plane in this process until it is asked to end: by a first signal after a
+/// drain, by a second one at once.
 ///
 /// # Errors
 /// If the configuration is invalid, or this machine refuses something.
 pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error> {
     let LoadedConfig { session, settings, .. } = read(path, overrides)?;
     fastlane::log(verbose);
-    let stop = Arc::<AtomicBool>::default();
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // In this order the first signal ends the loop and the second one the process.
-        signal_hook::flag::register_conditional_shutdown(signal, 5, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .map_err(|error| Error::Run(format!("cannot handle signals: {error}")))?;
-    }
+    let shutdown = end_signals::follow()
+        .map_err(|error| Error::Run(format!("cannot handle signals: {error}")))?;
     for problem in blackhole_routes::add_missing(&settings) {
         tracing::warn!("{problem}");
     }
@@ -92,7 +89,7 @@ pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error>
     }
     let mut backend = Backend::open(&settings).map_err(Error::application)?;
     tracing::info!("running; waiting for the fast path at {session}");
-    run(&settings, &session, &stop, &mut backend).map_err(Error::application)
+    run(&settings, &session, &shutdown, &mut backend).map_err(Error::application)
 }
 
 /// Returns the session path with a slash; without one it would be the name of an application.

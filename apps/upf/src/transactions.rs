@@ -175,7 +175,7 @@ pub enum Tag {
     Heartbeat(u16),
     /// Association setup with a configured control plane, by its index there.
     Setup(usize),
-    /// Association update or release for the association with this index.
+    /// Association update that requests the release of the association with this index.
     Association(u16),
     /// Node report to the association with this index.
     NodeReport(u16),
@@ -332,6 +332,12 @@ impl Requests {
             Tag::Setup(_) | Tag::Report(_) => false,
         };
         self.waiting.retain(|_, waiting| !is_of(waiting.request.tag));
+    }
+
+    /// Cancels all association updates.
+    pub fn cancel_association_updates(&mut self) {
+        let is_update = |waiting: &Waiting| matches!(waiting.request.tag, Tag::Association(_));
+        self.waiting.retain(|_, waiting| !is_update(waiting));
     }
 
     /// Retransmits due requests. Returns a request that was sent N1 times and is given up; call it

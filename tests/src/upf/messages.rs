@@ -60,6 +60,14 @@ pub fn associate(sequence: u32, started: u32) -> Vec<u8> {
     })
 }
 
+/// Writes an Association Release Request.
+#[must_use]
+pub fn release(sequence: u32) -> Vec<u8> {
+    message(Header::node(MessageType::ASSOCIATION_RELEASE_REQUEST, sequence), |w| {
+        w.put(&NodeId::V4(SMF));
+    })
+}
+
 /// Writes a Heartbeat Request.
 #[must_use]
 pub fn heartbeat(sequence: u32, started: u32) -> Vec<u8> {

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use fastlane_pfcp::ie::{
-    FSeid, FTeid, NodeId, OffendingIe, RecoveryTimeStamp, UeIpAddress, UrSeqn, VolumeMeasurement,
+    FSeid, FTeid, GracefulReleasePeriod, NodeId, OffendingIe, PfcpAssociationReleaseRequest,
+    RecoveryTimeStamp, UeIpAddress, UrSeqn, VolumeMeasurement,
 };
 use fastlane_pfcp::{Cause, Group, Header, IeType, Message, MessageType};
 
@@ -44,6 +45,8 @@ pub struct Inbox {
     pub responses: BTreeMap<u32, Vec<u8>>,
     /// Number of repeated responses.
     pub repeated: u64,
+    /// Release requests of the UPF by sequence number, with the Graceful Release Period in seconds.
+    pub release_requests: BTreeMap<u32, Option<u32>>,
 }
 
 /// An SMF. It has one request outstanding at a time and sends it until it has a response.
@@ -147,14 +150,20 @@ impl Smf {
             }
             // A user plane path report.
             MessageType::NODE_REPORT_REQUEST => {}
+            MessageType::ASSOCIATION_UPDATE_REQUEST => {
+                let flags = group.need::<PfcpAssociationReleaseRequest>();
+                assert_eq!(flags, Ok(PfcpAssociationReleaseRequest::SARR));
+                let period = group.find::<GracefulReleasePeriod>().expect("a period");
+                let period = period.and_then(|period| period.0.seconds());
+                self.inbox.release_requests.insert(request.header.sequence, period);
+            }
             other => panic!("unexpected request of the UPF: {other}"),
         }
         let header = Header { message_type: response, seid: up_seid, ..request.header };
         let datagram = message(header, |w| match response {
             MessageType::HEARTBEAT_RESPONSE => w.put(&RecoveryTimeStamp(STARTED)),
             _ => {
-                let is_node = response == MessageType::NODE_REPORT_RESPONSE;
-                w.maybe(is_node.then_some(&NodeId::V4(SMF)));
+                w.maybe((!response.is_session()).then_some(&NodeId::V4(SMF)));
                 w.put(&Cause::REQUEST_ACCEPTED);
             }
         });
@@ -202,6 +211,37 @@ impl Smf {
         let sequence = self.next_sequence();
         let response = self.request(&messages::associate(sequence, STARTED));
         let _ = accepted(&response);
+    }
+
+    /// Releases the association.
+    #[track_caller]
+    pub fn release(&mut self) {
+        let sequence = self.next_sequence();
+        let response = self.request(&messages::release(sequence));
+        let _ = accepted(&response);
+    }
+
+    /// Waits until the UPF has sent `count` release requests; returns the period of the last one
+    /// in seconds.
+    #[track_caller]
+    pub fn wait_for_release_request(&mut self, count: usize) -> Option<u32> {
+        eventually("the UPF requests the release", || {
+            self.poll();
+            self.inbox.release_requests.len() >= count
+        });
+        self.inbox.release_requests.last_key_value().and_then(|(_, period)| *period)
+    }
+
+    /// Tries to establish a session; returns the cause.
+    ///
+    /// # Panics
+    /// When the response has none.
+    #[track_caller]
+    pub fn try_establish(&mut self, request: &SessionRequest) -> Cause {
+        let sequence = self.next_sequence();
+        let response = self.request(&messages::establish(sequence, request));
+        let (message, _) = Message::parse(&response).expect("PFCP");
+        message.group().need().expect("a cause")
     }
 
     /// Sends heartbeats until the UPF responds; returns its Recovery Time Stamp.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::smf::Smf;
 use super::traffic::Traffic;
-use crate::{Application, Host, Lab, Process, Totals, binary, eventually};
+use crate::{Application, Ended, Host, Lab, Process, Totals, binary, eventually};
 
 /// The UPF's address on N4.
 pub const N4: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
@@ -104,7 +104,8 @@ impl UpfLab {
         n6["steer"] = json!([{"destination": "10.45.0.0/16", "fragments": true}]);
         let mut app = json!({
             "node-id": "10.40.0.1",
-            "n4": {"addresses": ["10.40.0.1"], "t1-ms": T1_MS, "n1": N1, "heartbeat-s": 1},
+            "n4": {"addresses": ["10.40.0.1"], "t1-ms": T1_MS, "n1": N1, "heartbeat-s": 1,
+                   "release-s": 0},
             "interfaces": {
                 "n3": {"port": "n3", "role": "n3", "network-instances": ["access"],
                        "addresses": ["10.30.0.1"]},
@@ -204,6 +205,19 @@ impl UpfLab {
             _ => (&self.hosts.right, ["n3", "n6"]),
         };
         Traffic::new(host, names, [&macs[0], &macs[1]])
+    }
+
+    /// Runs a command of `upf` beside the running UPF. Returns its exit status and output.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[track_caller]
+    #[must_use]
+    pub fn upf_command(&self, words: &[&str]) -> (Option<i32>, String) {
+        let mut command = self.hosts.left.command(&[]);
+        let output = command.arg(binary("upf")).args(words).output().expect("upf can be started");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Creates the SMF.
@@ -312,6 +326,24 @@ impl Upf {
         for (path, number) in before {
             eventually("it is restarted", || self.process_id(path) != number);
         }
+    }
+
+    /// Sends SIGTERM to the supervisor.
+    #[track_caller]
+    pub fn terminate(&self) {
+        self.application.process.signal(Signal::TERM);
+    }
+
+    /// Returns true if the supervisor, or the fast path without one, runs.
+    pub fn is_running(&mut self) -> bool {
+        self.application.process.is_running()
+    }
+
+    /// Waits for the end of the supervisor.
+    #[track_caller]
+    #[must_use]
+    pub fn wait(self) -> Ended {
+        self.application.process.wait()
     }
 
     /// Returns the counters of the fast path.

@@ -6,9 +6,10 @@ use fastlane::slow::{SlowError, SlowPath};
 use fastlane::table::{ArrayWriter, EntryId, Spec, State};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::api::view::DryRun;
+use crate::api::view::{DrainView, DryRun};
 use crate::api::{
-    self, Api, ApiError, NodeView, QueryReceiver, RouteSource, Snapshot, TraceSubject, answer,
+    self, Api, ApiError, NodeView, Query, QueryReceiver, RouteSource, Snapshot, TraceSubject,
+    answer,
 };
 use crate::config::{Role, Settings};
 use crate::datapath::DROP_REASON_WORDS;
@@ -72,10 +73,16 @@ impl LoopService for Backend {
         self.api.as_ref().map(|(_, receiver)| receiver.as_fd())
     }
 
-    fn serve(&mut self, node: &mut Node, _: Now) {
+    fn serve(&mut self, node: &mut Node, now: Now) {
         let Some((_, receiver)) = &self.api else { return };
         for _ in 0..QUESTIONS {
             let Some(query) = receiver.next() else { return };
+            match query.query {
+                Query::StartDrain(period_s) => node.drain(now, period_s),
+                // The reply tells if the process is ending.
+                Query::EndDrain => drop(node.undrain(now)),
+                _ => {}
+            }
             // The client may have disconnected.
             let _ = query.answer.send(answer(&query.query, &BackendView { backend: self, node }));
         }
@@ -158,6 +165,10 @@ impl NodeView for BackendView<'_> {
         dry_run(self.node.sessions().published(), session, &fields)
     }
 
+    fn drain(&self) -> DrainView {
+        self.node.drain_status(Now::read()).into()
+    }
+
     fn numbers(&self) -> Snapshot {
         let up = self.node.associations().filter(|it| it.peer.is_up).count();
         let down = self.node.associations().count() - up;
@@ -177,6 +188,7 @@ impl NodeView for BackendView<'_> {
             tables: self.node.sessions().published().entries(),
             causes: fast.map(cause).unwrap_or_default(),
             is_open: self.node.is_open(),
+            drain: self.node.drain_status(Now::read()),
             statistics: self.node.statistics().clone(),
             paths: [answering, self.node.paths().len() - answering],
             is_fast_alive: fast.is_some_and(|(slow, _)| slow.is_alive()),

@@ -132,7 +132,7 @@ fn pages(address: SocketAddr, most: usize) -> Result<Page, ClientError> {
     Ok(all)
 }
 
-fn pretty(value: &impl serde::Serialize) -> String {
+pub(super) fn pretty(value: &impl serde::Serialize) -> String {
     let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
     text.push('\n');
     text
@@ -149,8 +149,17 @@ fn escaped(text: &str) -> String {
 }
 
 fn fetch<T: DeserializeOwned>(address: SocketAddr, path: &str) -> Result<T, ClientError> {
+    fetch_by("GET", address, path)
+}
+
+/// Sends a request with a method and returns the reply.
+pub(super) fn fetch_by<T: DeserializeOwned>(
+    method: &str,
+    address: SocketAddr,
+    path: &str,
+) -> Result<T, ClientError> {
     let silent = |source| ClientError::Silent { address, source };
-    let answer = exchange(address, path).map_err(silent)?;
+    let answer = exchange(method, address, path).map_err(silent)?;
     let unexpected = |what: &str| ClientError::Strange(address, what.to_owned());
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| unexpected("no HTTP"))?;
     let status = head.split_whitespace().nth(1).ok_or_else(|| unexpected("no HTTP"))?;
@@ -165,11 +174,11 @@ fn fetch<T: DeserializeOwned>(address: SocketAddr, path: &str) -> Result<T, Clie
 }
 
 /// Sends one HTTP/1.0 request; the reply ends with the connection.
-fn exchange(address: SocketAddr, path: &str) -> io::Result<String> {
+fn exchange(method: &str, address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    write!(stream, "{method} {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
     let mut answer = String::new();
     stream.take(MAX_REPLY).read_to_string(&mut answer)?;
     Ok(answer)

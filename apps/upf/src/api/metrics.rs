@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::pfcp::node::Statistics;
+use crate::pfcp::node::{DrainStatus, Statistics};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::usage::UsageStatistics;
 
@@ -31,6 +31,8 @@ pub struct Snapshot {
     pub causes: Vec<(DropReason, [u64; 2])>,
     /// True if a control plane function may associate from any address.
     pub is_open: bool,
+    /// State of the drain.
+    pub drain: DrainStatus,
     /// Counters of the PFCP server.
     pub statistics: Statistics,
     /// Number of GTP-U paths that are up, and that are down.
@@ -60,6 +62,7 @@ impl prometheus_client::collector::Collector for Collector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let mut page = Page(encoder);
         self.state(&mut page)?;
+        self.drain(&mut page)?;
         self.packets(&mut page)?;
         self.messages(&mut page)?;
         self.reports(&mut page)?;
@@ -98,6 +101,18 @@ impl Collector {
         page.gauges("upf_table_entries", "Entries of tables: rules, keys, records.", entries)?;
         let most = it.tables.iter().map(|(name, _, capacity)| (table(name), *capacity as u64));
         page.gauges("upf_table_entries_most", "Capacities of tables.", most)
+    }
+
+    fn drain(&self, page: &mut Page<'_>) -> std::fmt::Result {
+        let it = &self.0.drain;
+        let help = "1 if new sessions and associations are refused because of a drain.";
+        page.gauges::<0>("upf_draining", help, [([], u64::from(it.is_draining))])?;
+        let help = "Rest of the release period of a drain; 0 without one.";
+        let seconds = it.left.unwrap_or(0) as f64 / 1e9;
+        let name = "upf_drain_period_left";
+        let metric =
+            page.0.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
+        ConstGauge::new(seconds).encode(metric)
     }
 
     fn packets(&self, page: &mut Page<'_>) -> std::fmt::Result {

@@ -9,7 +9,8 @@ use tokio::sync::oneshot;
 
 use super::metrics::Snapshot;
 use super::view::{
-    AssociationView, NodeView, Page, Sample, SessionRow, SessionView, Trace, TraceSubject,
+    AssociationView, DrainView, NodeView, Page, Sample, SessionRow, SessionView, Trace,
+    TraceSubject,
 };
 use crate::session::SessionIndex;
 
@@ -39,6 +40,12 @@ pub enum Query {
     Trace(TraceSubject, Option<Sample>),
     /// All counters.
     Snapshot,
+    /// State of the drain.
+    Drain,
+    /// Start of a drain with a release period in seconds, and its state afterwards.
+    StartDrain(Option<u64>),
+    /// End of a drain, and its state afterwards.
+    EndDrain,
 }
 
 /// Reply to a query.
@@ -54,6 +61,8 @@ pub enum Reply {
     Trace(Box<Trace>),
     /// Reply to [`Query::Snapshot`].
     Snapshot(Box<Snapshot>),
+    /// Reply to [`Query::Drain`], [`Query::StartDrain`] and [`Query::EndDrain`].
+    Drain(DrainView),
 }
 
 /// A query with the channel of its reply.
@@ -128,7 +137,7 @@ impl QuerySender {
     }
 }
 
-/// Answers a query.
+/// Answers a query. A query that changes something has been carried out before.
 pub fn answer(query: &Query, node: &dyn NodeView) -> Reply {
     match query {
         Query::Associations => {
@@ -152,6 +161,7 @@ pub fn answer(query: &Query, node: &dyn NodeView) -> Reply {
             Reply::Trace(Box::new(Trace::of(who, sample.as_ref(), &found, node)))
         }
         Query::Snapshot => Reply::Snapshot(Box::new(node.numbers())),
+        Query::Drain | Query::StartDrain(_) | Query::EndDrain => Reply::Drain(node.drain()),
     }
 }
 

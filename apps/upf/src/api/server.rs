@@ -1,28 +1,27 @@
-//! HTTP server thread. Its connections are few at a time, and none lives for long.
+//! HTTP server thread.
 
-use std::future::Future;
+use std::future::IntoFuture;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, Query as UrlQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get};
-use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::Sleep;
-use utoipa::{IntoParams, OpenApi, ToSchema};
+use serde::Deserialize;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use utoipa::{IntoParams, OpenApi};
 
+use super::drain_control::{
+    __path_drain, __path_end_drain, __path_start_drain, Client, drain, end_drain, start_drain,
+};
+use super::listener::BoundedListener;
 use super::metrics;
-use super::query::{MAX_PAGE, Query, QueryError, QueryReceiver, QuerySender, Reply, pair};
+use super::query::{MAX_PAGE, Query, QueryReceiver, QuerySender, Reply, pair};
+use super::refusal::{Refusal, refuse, unexpected};
 use super::view::{AssociationView, Page, Sample, SessionView, Trace, TraceSubject, protocol};
 use crate::session::SessionIndex;
 
@@ -84,9 +83,12 @@ pub fn serve(address: SocketAddr) -> Result<(Api, QueryReceiver), ApiError> {
     let thread = std::thread::Builder::new().name("api".to_owned()).spawn(move || {
         let served = runtime.block_on(async move {
             let listener = BoundedListener::new(TcpListener::from_std(listener)?);
-            let server = axum::serve(listener, router(sender)).into_future();
+            let server = axum::serve(
+                listener,
+                router(sender).into_make_service_with_connect_info::<Client>(),
+            );
             tokio::select! {
-                served = server => served,
+                served = server.into_future() => served,
                 _ = stopped => Ok(()),
             }
         });
@@ -99,12 +101,13 @@ pub fn serve(address: SocketAddr) -> Result<(Api, QueryReceiver), ApiError> {
 }
 
 /// Returns all routes with their handlers.
-pub(super) fn routes() -> [(&'static str, MethodRouter<QuerySender>); 7] {
+pub(super) fn routes() -> [(&'static str, MethodRouter<QuerySender>); 8] {
     [
         ("/associations", get(associations)),
         ("/sessions", get(sessions)),
         ("/sessions/{seid}", get(session)),
         ("/trace", get(trace)),
+        ("/drain", get(drain).put(start_drain).delete(end_drain)),
         ("/healthz", get(healthz)),
         ("/metrics", get(metrics)),
         ("/openapi.json", get(|| async { Json(document()) })),
@@ -114,42 +117,6 @@ pub(super) fn routes() -> [(&'static str, MethodRouter<QuerySender>); 7] {
 fn router(sender: QuerySender) -> Router {
     let all = routes().into_iter();
     all.fold(Router::new(), |router, (path, method)| router.route(path, method)).with_state(sender)
-}
-
-/// Error response.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Refusal {
-    /// Object, reason and remedy.
-    error: String,
-    #[serde(skip)]
-    status: StatusCode,
-}
-
-fn refuse(status: StatusCode, error: impl Into<String>) -> Refusal {
-    Refusal { error: error.into(), status }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        (self.status, Json(self)).into_response()
-    }
-}
-
-impl From<QueryError> for Refusal {
-    fn from(unanswered: QueryError) -> Self {
-        refuse(
-            StatusCode::SERVICE_UNAVAILABLE,
-            match unanswered {
-                QueryError::Busy => "the control plane has too many queries waiting; try again",
-                QueryError::Ended => "the control plane process is ending; ask its successor",
-            },
-        )
-    }
-}
-
-/// Returns the error for a reply to another query, which [`answer`](super::answer) never gives.
-fn unexpected() -> Refusal {
-    refuse(StatusCode::INTERNAL_SERVER_ERROR, "the control plane answered another query")
 }
 
 /// Lists the associations with control plane functions.
@@ -315,102 +282,14 @@ pub(super) async fn metrics(State(sender): State<QuerySender>) -> Result<Respons
     info(
         title = "UPF",
         description = "Associations, sessions, rules, and why packets are forwarded as \
-        they are. Read only and without authentication."
+        they are. Without authentication, and read only except for /drain, which only this \
+        host may change."
     ),
-    paths(associations, sessions, session, trace, healthz, metrics)
+    paths(associations, sessions, session, trace, drain, start_drain, end_drain, healthz, metrics)
 )]
 struct Description;
 
 /// Returns the OpenAPI document.
 fn document() -> utoipa::openapi::OpenApi {
     Description::openapi()
-}
-
-/// Maximum number of connections; further ones wait in the kernel's queue.
-const CONNECTIONS: usize = 32;
-/// Maximum lifetime of a connection: a silent client must not keep others out.
-const LIFETIME: Duration = Duration::from_secs(10);
-/// Pause after a failed `accept`, in most cases because no descriptor is free.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// Listener with a limited number of connections.
-#[derive(Debug)]
-pub(super) struct BoundedListener {
-    listener: TcpListener,
-    free: Arc<Semaphore>,
-}
-
-impl BoundedListener {
-    pub(super) fn new(listener: TcpListener) -> Self {
-        Self { listener, free: Arc::new(Semaphore::new(CONNECTIONS)) }
-    }
-}
-
-impl axum::serve::Listener for BoundedListener {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        loop {
-            let permit = Arc::clone(&self.free).acquire_owned().await.ok();
-            match self.listener.accept().await {
-                Ok((stream, address)) => {
-                    let end = Box::pin(tokio::time::sleep(LIFETIME));
-                    return (Connection { stream, end, _permit: permit }, address);
-                }
-                Err(_) => tokio::time::sleep(PAUSE).await,
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// Connection with a limited lifetime.
-#[derive(Debug)]
-pub(super) struct Connection {
-    stream: TcpStream,
-    end: Pin<Box<Sleep>>,
-    _permit: Option<OwnedSemaphorePermit>,
-}
-
-impl Connection {
-    fn poll_end(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        match self.end.as_mut().poll(context) {
-            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
-            Poll::Pending => Ok(()),
-        }
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.poll_end(context)?;
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        octets: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_end(context)?;
-        Pin::new(&mut self.stream).poll_write(context, octets)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
 }

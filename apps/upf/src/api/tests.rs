@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::metrics::Snapshot;
-use super::view::{DryRun, TraceSubject};
-use super::{NodeView, QueryReceiver, RouteSource, answer, serve};
+use super::view::{DrainView, DryRun, TraceSubject};
+use super::{NodeView, QueryReceiver, RouteSource, answer, drain_client, serve};
 use crate::api::client::{Request, ask};
 use crate::datapath::classify::PacketFields;
 use crate::pfcp::associations::Association;
+use crate::pfcp::node::DrainStatus;
 use crate::session::{CpFSeid, InstanceId, Session, SessionIndex};
 
 mod traced_routes;
@@ -70,6 +71,10 @@ impl NodeView for BackendView {
         None
     }
 
+    fn drain(&self) -> DrainView {
+        DrainStatus::default().into()
+    }
+
     fn numbers(&self) -> Snapshot {
         let causes = vec![(crate::rules::layout::drop_reason::DropReason::GateClosed, [7, 700])];
         Snapshot {
@@ -79,6 +84,11 @@ impl NodeView for BackendView {
             rules: [4, 3, 2, 1, 0],
             by_association: vec![("smf \"1\"\n".to_owned(), 3)],
             tables: vec![("users", 5, 70)],
+            drain: DrainStatus {
+                is_draining: true,
+                left: Some(12_500_000_000),
+                ..DrainStatus::default()
+            },
             ..Snapshot::default()
         }
     }
@@ -195,7 +205,9 @@ fn what_is_described_is_what_is_served() {
         assert!(document["components"]["schemas"]["SessionView"].is_object());
         for (path, methods) in described {
             let of: Vec<&String> = methods.as_object().unwrap().keys().collect();
-            assert_eq!(of, ["get"], "{path}: read only");
+            let allowed: &[&str] =
+                if path == "/drain" { &["delete", "get", "put"] } else { &["get"] };
+            assert_eq!(of, allowed, "{path}: read only");
             let path = path.replace("{seid}", "0x5");
             let text = get(address, &path);
             let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -238,6 +250,8 @@ fn metrics_are_those_of_the_moment() {
         for line in [
             "upf_sessions 3",
             "upf_fast_half_up 1",
+            "upf_draining 1",
+            "upf_drain_period_left_seconds 12.5",
             "upf_packets_total{cause=\"gate_closed\"} 7",
             "upf_octets_total{cause=\"gate_closed\"} 700",
             "upf_slow_half_cpu_seconds_total 0.0",
@@ -289,6 +303,26 @@ fn metrics_are_in_the_form_that_collectors_read() {
             samples += 1;
         }
         assert!(types.len() > 20 && samples > 20, "{page}");
+    });
+}
+
+#[test]
+fn a_drain_is_put_and_deleted_and_its_period_has_a_limit() {
+    with(1, |address| {
+        let state = "\"state\":\"serving\"";
+        for request in ["GET /drain", "PUT /drain", "PUT /drain?period_s=86400", "DELETE /drain"] {
+            let reply = exchange(address, &format!("{request} HTTP/1.0\r\n\r\n"));
+            assert!(reply.starts_with("HTTP/1.0 200"), "{request}: {reply}");
+            assert!(reply.contains(state) && reply.contains("\"period-left-s\":null"), "{reply}");
+        }
+        for wrong in ["PUT /drain?period_s=86401", "PUT /drain?period_s=-1", "PUT /drain?wait=1"] {
+            let reply = exchange(address, &format!("{wrong} HTTP/1.0\r\n\r\n"));
+            assert!(reply.starts_with("HTTP/1.0 400"), "{wrong}: {reply}");
+        }
+        assert_eq!(
+            drain_client::undrain(address, false).unwrap(),
+            "serving: 0 sessions of 0 associations\n"
+        );
     });
 }
 

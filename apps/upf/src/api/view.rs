@@ -17,9 +17,11 @@ use crate::pfcp::associations::Association;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::session::{InstanceId, PdrId, Session, SessionIndex, UserAddress};
 
+mod drain_view;
 mod rule_views;
 mod trace;
 
+pub use drain_view::{DrainStage, DrainView};
 pub use rule_views::{FarView, ForwardingView, PdrView, QerView, RateView, UrrView};
 pub use trace::{PacketView, Sample, Trace, TracedSession, WayView, protocol};
 
@@ -195,6 +197,8 @@ pub trait NodeView {
     fn route_source(&self, instance: Option<InstanceId>, is_n6: bool) -> RouteSource;
     /// Returns the decision of the published rules about a packet of a session. Nothing is charged.
     fn dry_run(&self, session: &Session, fields: &PacketFields) -> Option<DryRun>;
+    /// Returns the state of the drain.
+    fn drain(&self) -> DrainView;
     /// Returns all counters.
     fn numbers(&self) -> Snapshot;
 }

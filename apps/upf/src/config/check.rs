@@ -18,6 +18,8 @@ const MAX_SESSIONS: u32 = 1 << 22;
 const MAX_ENTRIES: usize = 64;
 /// Maximum length of an IPv6 pool prefix; each UE gets a /64.
 const USER_BITS: u8 = 64;
+/// Maximum release period in seconds: a day.
+const MAX_RELEASE_S: u64 = 86_400;
 /// Maximum number of GTP-U addresses per interface.
 const MAX_ADDRESSES: usize = 16;
 
@@ -140,6 +142,7 @@ fn check_n4(n4: &N4) -> Result<(), Error> {
     within("app.n4.t1-ms", n4.t1_ms, 10, 60_000)?;
     within("app.n4.n1", n4.n1, 1, 10)?;
     within("app.n4.heartbeat-s", n4.heartbeat_s, 1, 3600)?;
+    within("app.n4.release-s", n4.release_s, 0, MAX_RELEASE_S)?;
     if n4.establishments_per_s == Some(0) {
         let what = "0 would refuse every session; write a number of at least 1, or leave it out";
         return Err(refuse("app.n4.establishments-per-s", what));

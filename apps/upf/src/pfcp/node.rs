@@ -8,6 +8,8 @@ mod association_client;
 mod association_server;
 mod attach;
 mod dispatch;
+mod drain;
+mod drain_state;
 mod heartbeat;
 mod node_messages;
 mod session_followers;
@@ -23,6 +25,8 @@ use self::admission::Refusals;
 use self::association_client::Initiations;
 use self::association_server::Removal;
 use self::attach::{BLOCK, begin};
+use self::drain::Drain;
+use self::drain_state::DrainState;
 use self::heartbeat::Heartbeats;
 use self::session_followers::{RecoverySet, SessionCounts};
 use super::access_list::AccessList;
@@ -38,6 +42,7 @@ use crate::usage::{ReportContext, Usage, UsageStatistics};
 
 pub use self::admission::SourceFault;
 pub use self::attach::{AttachError, Keep, NodeRecord, NodeTables};
+pub use self::drain::DrainStatus;
 pub use self::node_messages::Identity;
 
 /// Writer of the node record, owned or shared.
@@ -59,6 +64,7 @@ pub struct Node {
     refusals: Refusals,
     heartbeats: Heartbeats,
     initiations: Initiations,
+    drain: Drain,
     paths: Paths,
     markers: Markers,
     overload: Option<Overload>,
@@ -146,6 +152,7 @@ impl Node {
             refusals: Refusals::new(),
             heartbeats: Heartbeats::new(n4.heartbeat_s.saturating_mul(SECOND)),
             initiations: Initiations::new(n4, now),
+            drain: Drain::new(DrainState::read(this.drain, this.drain_until)),
             paths: Paths::new(settings),
             markers: Markers::default(),
             overload: n4.establishments_per_s.map(Overload::new),
@@ -170,7 +177,8 @@ impl Node {
     /// process.
     #[must_use]
     pub fn keep(self) -> Keep {
-        Keep { recovery: self.identity.recovery, statistics: self.statistics }
+        let drain = self.drain.state();
+        Keep { recovery: self.identity.recovery, statistics: self.statistics, drain }
     }
 
     /// Counts datagrams that could not be sent.
@@ -265,7 +273,7 @@ impl Node {
         let deadlines = [
             self.requests.deadline(),
             self.heartbeats.deadline(),
-            self.initiations.deadline(),
+            self.initiations.deadline().filter(|_| !self.drain.is_active()),
             self.paths.deadline(now),
             self.markers.deadline(now),
             heartbeat::expiry(self),
@@ -288,6 +296,7 @@ impl Node {
             heartbeat::ask_whether_there(cx, index);
         }
         association_client::initiate(cx);
+        drain::request_releases(cx);
         while let Some(event) = cx.node.paths.tick(now, cx.out) {
             association_client::path_event(cx, &event);
         }

@@ -4,7 +4,6 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fastlane::slow::{Messages, SlowError, SlowPath, attach_wait};
@@ -15,7 +14,7 @@ use rustix::net::sockopt;
 use super::neighbours::Neighbours;
 use super::node::{AttachError, Keep, NodeTables};
 use super::resolver::Resolver;
-use super::{LaneMessage, Node, Outbox, Outgoing};
+use super::{LaneMessage, Node, Outbox, Outgoing, Shutdown};
 use crate::config::{N4, Settings};
 use crate::rules::layout::message::{SessionEvent, kind};
 use crate::time::{MILLISECOND, Now, SECOND};
@@ -24,9 +23,12 @@ use crate::time::{MILLISECOND, Now, SECOND};
 const DATAGRAMS: usize = 64;
 /// Maximum number of lane messages read in one iteration.
 const MESSAGES: usize = 512;
-/// Longest poll timeout in nanoseconds. The stop flag does not interrupt `poll`, so it is checked
-/// this often.
+/// Longest poll timeout in nanoseconds. A shutdown request does not interrupt `poll`, so it is
+/// checked this often.
 const WAIT: u64 = 100 * MILLISECOND;
+/// Time for which a control plane that is ending waits for the user plane process, which may be
+/// restarting.
+const ATTACH_WAIT: Duration = Duration::from_secs(2);
 
 /// Hook for a service that shares the event loop, such as the HTTP API.
 pub trait LoopService {
@@ -81,32 +83,35 @@ pub enum RunError {
 }
 
 /// Runs the control plane process of the application whose Fastlane session is `session`, until
-/// `stop` is true. It serves one user plane process after the other. Associations stay when they
-/// are replaced.
+/// `shutdown` ends it. It serves one user plane process after the other. Associations stay when
+/// they are replaced.
+///
+/// The first shutdown request starts a drain: the process ends when all associations are released,
+/// at the latest after `n4.release-s`. The second one ends it at once.
 ///
 /// # Errors
 /// The user plane process has unexpected tables, or an N4 address is missing.
 pub fn run(
     settings: &Settings,
     session: &str,
-    stop: &AtomicBool,
+    shutdown: &Shutdown,
     service: &mut dyn LoopService,
 ) -> Result<(), RunError> {
     let mut sockets = None;
     let mut resolver = Resolver::start(&settings.n4).map_err(RunError::Resolver)?;
     let mut keep = Keep::default();
-    while let Some(slow) = attach(session, stop)? {
+    while let Some(slow) = attach(session, shutdown)? {
         // Only one process can write the tables, so the addresses are free now or soon.
         let sockets = match &mut sockets {
             Some(sockets) => sockets,
             none => none.insert(Sockets::bind(&settings.n4, Neighbours::new(settings))?),
         };
         let (resolver, service) = (resolver.as_mut(), &mut *service);
-        let event_loop = &mut EventLoop { settings, sockets, resolver, stop, service };
+        let event_loop = &mut EventLoop { settings, sockets, resolver, shutdown, service };
         match serve_process(event_loop, &slow, &mut keep) {
             Err(error) if slow.is_alive() => return Err(error),
-            Ok(()) if stop.load(Ordering::Relaxed) => return Ok(()),
-            Ok(()) | Err(_) => {
+            Ok(LoopEnd::Shutdown) => return Ok(()),
+            Ok(LoopEnd::Detached) | Err(_) => {
                 tracing::warn!("the user plane process has ended; waiting for the next one")
             }
         }
@@ -114,10 +119,22 @@ pub fn run(
     Ok(())
 }
 
-/// Waits for a user plane process. Returns `None` if it is stopped before.
-fn attach(session: &str, stop: &AtomicBool) -> Result<Option<SlowPath>, RunError> {
+/// Reason for the end of the loop that serves a user plane process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LoopEnd {
+    /// This process ends.
+    Shutdown,
+    /// The user plane process has ended.
+    Detached,
+}
+
+/// Waits for a user plane process. Returns `None` if this process is to end before. A drain that
+/// has begun goes on with a user plane process that comes soon.
+fn attach(session: &str, shutdown: &Shutdown) -> Result<Option<SlowPath>, RunError> {
     use fastlane::session::SessionError;
-    while !stop.load(Ordering::Relaxed) {
+    let end = shutdown.is_requested().then(|| Instant::now() + ATTACH_WAIT);
+    let waits = || !shutdown.is_requested() || end.is_some_and(|end| Instant::now() < end);
+    while waits() && !shutdown.is_immediate() {
         match attach_wait(session, Duration::from_nanos(WAIT)) {
             Err(SlowError::Session(SessionError::Absent { .. } | SessionError::Silent { .. })) => {}
             other => return Ok(Some(other?)),
@@ -131,29 +148,46 @@ struct EventLoop<'a> {
     settings: &'a Settings,
     sockets: &'a mut Sockets,
     resolver: Option<&'a mut Resolver>,
-    stop: &'a AtomicBool,
+    shutdown: &'a Shutdown,
     service: &'a mut dyn LoopService,
 }
 
-/// Serves one user plane process until it ends or `stop` is true.
+/// Serves one user plane process until it ends or this process is to end.
 fn serve_process(
     event_loop: &mut EventLoop<'_>,
     slow: &SlowPath,
     keep: &mut Keep,
-) -> Result<(), RunError> {
+) -> Result<LoopEnd, RunError> {
     let mut messages = slow.messages()?;
     let mut out = Outbox::new();
     let parts = NodeTables::attach(event_loop.settings, slow)?;
     if parts.record.get().is_none() && keep.is_new() {
-        next_second(event_loop.stop);
+        next_second(event_loop.shutdown);
     }
     let mut node = Node::open(event_loop.settings, parts, keep, Now::read(), &mut out)?;
+    if !event_loop.shutdown.is_requested() {
+        node.clear_obsolete_exit(Now::read());
+    }
     set_peer_addresses(&mut node, event_loop.resolver.as_deref());
     event_loop.service.attached(slow)?;
     let ended = serve(event_loop, &mut node, slow, &mut messages, &mut out);
     event_loop.service.detached();
+    if matches!(ended, Ok(LoopEnd::Shutdown)) {
+        log_end(&node);
+        node.clear_drain();
+    }
     *keep = node.keep();
     ended
+}
+
+/// Logs what a control plane that ends leaves behind.
+fn log_end(node: &Node) {
+    let (sessions, count) = (node.sessions().len(), node.associations().count());
+    if count > 0 {
+        tracing::warn!("ending with {sessions} sessions of {count} associations");
+    } else {
+        tracing::info!("ending without associations");
+    }
 }
 
 /// Hands the node what is known of peers that are configured by name.
@@ -165,10 +199,10 @@ fn set_peer_addresses(node: &mut Node, resolver: Option<&Resolver>) {
 
 /// Waits for the next second. The recovery time stamp of a new node has a resolution of seconds and
 /// must differ from an earlier one.
-fn next_second(stop: &AtomicBool) {
+fn next_second(shutdown: &Shutdown) {
     let begun = Now::read();
     let mut now = begun;
-    while now.ntp() == begun.ntp() && !stop.load(Ordering::Relaxed) {
+    while now.ntp() == begun.ntp() && !shutdown.is_immediate() {
         std::thread::sleep(Duration::from_nanos(now.left_of_second().min(WAIT)));
         now = Now::read();
     }
@@ -180,13 +214,19 @@ fn serve(
     slow: &SlowPath,
     messages: &mut Messages,
     out: &mut Outbox,
-) -> Result<(), RunError> {
-    let EventLoop { sockets, resolver, stop, service, .. } = event_loop;
-    while !stop.load(Ordering::Relaxed) {
+) -> Result<LoopEnd, RunError> {
+    let EventLoop { sockets, resolver, shutdown, service, .. } = event_loop;
+    while !shutdown.is_immediate() {
         if resolver.as_mut().is_some_and(|resolver| resolver.collect()) {
             set_peer_addresses(node, resolver.as_deref());
         }
         let now = Now::read();
+        if shutdown.is_requested() {
+            node.prepare_exit(now);
+        }
+        if node.may_exit(now) {
+            break;
+        }
         let deadline = node.tick(now, out);
         flush(node, sockets, messages, out, now);
         let wait = deadline.map_or(WAIT, |at| at.saturating_sub(now.monotonic).min(WAIT));
@@ -197,12 +237,12 @@ fn serve(
             flush(node, sockets, messages, out, now);
         }
         if !hear(node, messages, now, out)? {
-            return Ok(());
+            return Ok(LoopEnd::Detached);
         }
         flush(node, sockets, messages, out, now);
         service.serve(node, now);
     }
-    Ok(())
+    Ok(LoopEnd::Shutdown)
 }
 
 /// Waits for work. Returns the indices of the readable sockets.

@@ -3,6 +3,9 @@
 //! The processes do not depend on each other's lifetime: lanes forward with or without a control
 //! plane, and a control plane finds its sessions in the tables. So the supervisor only restarts
 //! what has died: at once if it had come up before, otherwise after a delay.
+//!
+//! The first SIGTERM or SIGINT goes to the control plane, which drains while the lanes forward. A
+//! process that dies meanwhile is restarted. When the control plane has ended, the fast path ends.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -17,8 +20,15 @@ use rustix::process::{
 };
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 
+/// Names of the processes: the first argument of their command lines.
+const FAST: &str = "fast";
+const SLOW: &str = "slow";
 /// Environment variable with the supervisor's process id.
 const SUPERVISOR: &str = "UPF_SUPERVISOR";
+/// Environment variable of a control plane that is restarted during the drain.
+const EXITING: &str = "UPF_EXITING";
+/// Time after the release period in which the control plane must have ended by itself.
+const MARGIN: Duration = Duration::from_secs(1);
 /// Time after which ending processes are killed.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Exit status for a process that died by a signal or had to be killed.
@@ -31,12 +41,14 @@ pub struct Plan {
     pub program: PathBuf,
     /// Arguments behind `fast` and `slow`: the configuration and its overrides.
     pub arguments: Vec<OsString>,
+    /// Time that the control plane may take for its drain.
+    pub release: Duration,
 }
 
 /// Runs both processes until SIGINT or SIGTERM, and returns the exit status: 0 if both ended as
 /// asked, otherwise that of the first one that did not. If a process exits with status 2 to 4
 /// before it has ever come up (wrong command line or configuration, or refused by this machine),
-/// both end.
+/// both end. The first signal starts the drain of the control plane, a second one ends it.
 ///
 /// Must be called in the main thread, since the processes end with the thread that started them.
 ///
@@ -44,48 +56,71 @@ pub struct Plan {
 /// If signal handlers cannot be installed.
 pub fn supervise(plan: &Plan) -> io::Result<u8> {
     let mut signals = SignalPipe::new()?;
-    let mut processes = [Process::new("fast"), Process::new("slow")];
+    let mut processes = [Process::new(FAST), Process::new(SLOW)];
+    let mut drain_end: Option<Instant> = None;
     loop {
         for process in &mut processes {
             if process.is_due(Instant::now()) {
-                start(process, plan);
+                start(process, plan, drain_end.is_some());
             }
         }
-        let due = processes.iter().filter_map(Process::due).min();
-        if signals.wait(due) {
+        let due = processes.iter().filter_map(Process::due).chain(drain_end).min();
+        let is_asked = signals.wait(due);
+        let is_over = drain_end.is_some_and(|end| is_asked || end <= Instant::now());
+        if is_asked && !is_over {
+            drain_end = begin_drain(&processes, plan.release);
+        }
+        if is_over || is_asked && drain_end.is_none() {
             return Ok(end(&mut processes, &mut signals));
         }
         for process in &mut processes {
             let Some(status) = process.ended() else { continue };
-            let name = process.name;
-            match process.after(&status, Instant::now()) {
-                AfterExit::GiveUp => {
-                    let code = code(&status);
-                    eprintln!(
-                        "upf: the {name} path process cannot start (exit status {code}); \
-                         ending both"
-                    );
-                    let others = end(&mut processes, &mut signals);
-                    return Ok(if code == 0 { others } else { code });
-                }
-                AfterExit::Restart(wait) => {
-                    let wait = match wait.as_millis() {
-                        0 => "at once".to_owned(),
-                        wait => format!("in {wait} ms"),
-                    };
-                    eprintln!(
-                        "upf: the {name} path process has ended ({status}); restarting it {wait}"
-                    );
-                }
+            let is_drained = drain_end.is_some() && process.name == SLOW && status.code().is_some();
+            if is_drained || !is_restarted(process, &status) {
+                let (code, others) = (code(&status), end(&mut processes, &mut signals));
+                return Ok(if code == 0 { others } else { code });
             }
         }
     }
 }
 
-fn start(process: &mut Process, plan: &Plan) {
+/// Requests the drain of the control plane. Returns its latest end, or `None` if there is none.
+fn begin_drain(processes: &[Process; 2], release: Duration) -> Option<Instant> {
+    let slow = processes.iter().find(|process| process.name == SLOW)?;
+    let child = slow.child.as_ref().filter(|_| !release.is_zero())?;
+    signal(child, Signal::TERM);
+    Some(Instant::now() + release + MARGIN)
+}
+
+/// Logs the end of a process. Returns true if it is restarted, false if it cannot start here.
+fn is_restarted(process: &mut Process, status: &ExitStatus) -> bool {
+    let name = process.name;
+    match process.after(status, Instant::now()) {
+        AfterExit::GiveUp => {
+            let code = code(status);
+            eprintln!(
+                "upf: the {name} path process cannot start (exit status {code}); ending both"
+            );
+            false
+        }
+        AfterExit::Restart(wait) => {
+            let wait = match wait.as_millis() {
+                0 => "at once".to_owned(),
+                wait => format!("in {wait} ms"),
+            };
+            eprintln!("upf: the {name} path process has ended ({status}); restarting it {wait}");
+            true
+        }
+    }
+}
+
+fn start(process: &mut Process, plan: &Plan, is_exiting: bool) {
     let mut command = Command::new(&plan.program);
     command.arg(process.name).args(&plan.arguments);
     command.env(SUPERVISOR, std::process::id().to_string());
+    if is_exiting {
+        command.env(EXITING, "1");
+    }
     // Ctrl-C in a terminal reaches only the supervisor, which ends the processes in order.
     command.process_group(0);
     match command.spawn() {
@@ -288,15 +323,29 @@ impl Process {
 
 /// Requests SIGTERM for this process when its supervisor dies, if it has one.
 pub fn end_with_supervisor() {
-    let Some(supervisor) = std::env::var_os(SUPERVISOR) else { return };
-    let Some(supervisor) = supervisor.to_str().and_then(|it| it.parse().ok()) else { return };
-    if set_parent_process_death_signal(Some(Signal::TERM)).is_err() {
-        return; // forbidden by a seccomp filter
+    if supervisor().is_none() || set_parent_process_death_signal(Some(Signal::TERM)).is_err() {
+        return; // it has none, or a seccomp filter forbids it
     }
     // The supervisor may have died before.
-    if getppid() != Pid::from_raw(supervisor) {
+    if is_orphan() {
         let _ = kill_process(getpid(), Signal::TERM);
     }
+}
+
+/// Returns the process id of the supervisor of this process, if it has one.
+fn supervisor() -> Option<Pid> {
+    let id = std::env::var_os(SUPERVISOR)?;
+    Pid::from_raw(id.to_str()?.parse().ok()?)
+}
+
+/// Returns true if the supervisor of this process has died.
+pub(super) fn is_orphan() -> bool {
+    supervisor().is_some_and(|supervisor| getppid() != Some(supervisor))
+}
+
+/// Returns true if the supervisor was already ending when it started this process.
+pub(super) fn is_exiting() -> bool {
+    std::env::var_os(EXITING).is_some()
 }
 
 #[cfg(test)]
@@ -312,7 +361,7 @@ mod tests {
     }
 
     fn running(since: Instant) -> Process {
-        Process { since: Some(since), due: None, ..Process::new("slow") }
+        Process { since: Some(since), due: None, ..Process::new(SLOW) }
     }
 
     #[test]

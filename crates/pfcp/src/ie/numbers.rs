@@ -183,6 +183,14 @@ impl Duration5 {
         }
     }
 
+    /// Returns the longest duration of at most `seconds`.
+    #[must_use]
+    pub fn at_most(seconds: u32) -> Self {
+        let of = |(number, unit): (u8, u32)| Self(number << 5 | (seconds / unit).min(31) as u8);
+        let all = (0..).zip(Self::UNITS).map(of);
+        all.max_by_key(|it| it.seconds()).unwrap_or(Self(0))
+    }
+
     /// Returns the duration in seconds, or `None` if it is infinite. Undefined units are minutes.
     #[must_use]
     pub fn seconds(self) -> Option<u32> {

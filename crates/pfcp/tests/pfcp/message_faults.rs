@@ -390,3 +390,21 @@ fn durations_are_rounded_up() {
     assert_eq!(Duration5::at_least(u32::MAX).seconds(), None);
     assert_eq!(Duration5::INFINITE.seconds(), None);
 }
+
+#[test]
+fn durations_that_are_promised_are_rounded_down() {
+    for (seconds, coded) in [
+        (0, 0),
+        (1, 0),
+        (20, 20),
+        (21, 20),
+        (63, 62),
+        (119, 62),
+        (120, 120),
+        (601, 600),
+        (1900, 1860),
+        (u32::MAX, 31 * 36_000),
+    ] {
+        assert_eq!(Duration5::at_most(seconds).seconds(), Some(coded), "{seconds}");
+    }
+}

@@ -101,13 +101,23 @@ impl Initiations {
         }
     }
 
+    /// Makes all attempts due at once, after a drain.
+    pub(super) fn resume(&mut self, now: Now) {
+        for found in self.all.iter_mut().filter(|it| !it.is_asked) {
+            (found.due, found.pause) = (now.monotonic, FIRST);
+        }
+    }
+
     pub(super) fn deadline(&self) -> Option<u64> {
         self.all.iter().filter(|it| it.is_idle()).map(|it| it.due).min()
     }
 }
 
-/// Sends setup requests for configured associations that do not exist.
+/// Sends setup requests for configured associations that do not exist, unless the node drains.
 pub(super) fn initiate(cx: &mut NodeContext<'_>) {
+    if cx.node.drain.is_active() {
+        return;
+    }
     while let Some(index) = cx.node.initiations.next(cx.now) {
         let found = &cx.node.initiations.all[index];
         let is_there = |address: &IpAddr| cx.node.peers.known_at(*address).next().is_some();

@@ -123,8 +123,7 @@ pub(super) fn begin(
 
 /// Handles an association update (table 7.4.4.3-1). It may change the CP function features, the
 /// alternative addresses and the SMF Set ID.
-/// Release preparation (PARPS, graceful release period) concerns the other direction and is
-/// ignored.
+/// Release preparation (PARPS) needs the feature EPFAR, which is not announced, and is ignored.
 pub(super) fn update(
     cx: &mut NodeContext<'_>,
     key: RequestKey,
@@ -214,6 +213,7 @@ pub(super) fn accept(node: &Node, asked: PendingRequest) -> Vec<u8> {
 /// Cancels heartbeats and pending requests of an association.
 fn cancel(cx: &mut NodeContext<'_>, index: u16) {
     cx.node.requests.cancel_of_peer(index);
+    cx.node.drain.forget(index);
     cx.node.heartbeats.end(index);
 }
 
@@ -306,6 +306,7 @@ fn removed(cx: &mut NodeContext<'_>, removal: &Removal) -> Result<Option<Vec<u8>
         RemovalStep::Restored(recovery) => {
             let changed = cx.node.peers.set_recovery(index, cx.now, *recovery);
             cx.node.check(changed);
+            cx.node.drain.forget(index);
             cx.node.statistics.restorations += 1;
         }
         RemovalStep::Answer => {

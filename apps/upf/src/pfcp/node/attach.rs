@@ -4,6 +4,7 @@ use fastlane::slow::{SlowError, SlowPath};
 use fastlane::table::TableError;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::drain_state::DrainState;
 use super::{Cell, Statistics, heartbeat};
 use crate::config::Settings;
 use crate::pfcp::NodeName;
@@ -136,6 +137,12 @@ pub struct NodeRecord {
     /// Context that sessions are published with
     /// ([`Context::fingerprint`](crate::rules::compile::Context)).
     pub context: u32,
+    /// Drain: 0 none, 1 for maintenance, 2 before the end of the process.
+    pub drain: u32,
+    /// Reserved, zero.
+    pub reserved: u32,
+    /// End of the release period, in nanoseconds of `CLOCK_MONOTONIC`; `u64::MAX` without one.
+    pub drain_until: u64,
 }
 
 /// State in the memory of this process that outlives a user plane process.
@@ -144,6 +151,8 @@ pub struct Keep {
     /// Recovery time stamp.
     pub(super) recovery: u32,
     pub(super) statistics: Statistics,
+    /// Drain, which goes on with a user plane process that has new tables.
+    pub(super) drain: Option<DrainState>,
 }
 
 impl Keep {
@@ -165,7 +174,9 @@ pub(super) fn begin(
     let is_later = keep.recovery == 0 || heartbeat::is_newer(now.ntp(), keep.recovery);
     let recovery = if is_later { now.ntp() } else { keep.recovery.wrapping_add(1) };
     let kept = record.get().copied();
-    let mut this = kept.unwrap_or(NodeRecord { recovery, ..Default::default() });
+    let (drain, drain_until) = DrainState::values(keep.drain);
+    let new = NodeRecord { recovery, drain, drain_until, ..Default::default() };
+    let mut this = kept.unwrap_or(new);
     let first = this.sequences;
     this.starts = this.starts.wrapping_add(1);
     // Recovered sessions have been published with this context.

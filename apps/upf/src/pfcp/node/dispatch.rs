@@ -1,14 +1,14 @@
 //! Reception of datagrams and lane messages: parsing, duplicate detection and dispatch.
 
-use fastlane_pfcp::ie::FSeid;
-use fastlane_pfcp::{Cause, HeaderError, Message, MessageType};
+use fastlane_pfcp::ie::{FSeid, RecoveryTimeStamp};
+use fastlane_pfcp::{Cause, Fault, HeaderError, Message, MessageType};
 
 use super::admission::{Admission, SourceFault};
 use super::association_server::{PendingRequest, Removal, RemovalStep};
 use super::session_followers::SessionChange;
 use super::{
     Discarded, NodeContext, RequestPath, admission, association_client, association_server,
-    cause_of, heartbeat, node_messages, session_followers,
+    cause_of, drain, heartbeat, node_messages, session_followers,
 };
 use crate::pfcp::associations::association_record::unmapped;
 use crate::pfcp::{Context, NodeName, RequestKey, Tag};
@@ -147,6 +147,12 @@ fn session_request(
     message: &Message<'_>,
 ) -> Option<Vec<u8>> {
     let is_new = message.header.message_type == MessageType::SESSION_ESTABLISHMENT_REQUEST;
+    if is_new && cx.node.drain.is_active() {
+        let bytes = node_messages::refuse_session(message, &cx.node.identity, drain::REFUSAL);
+        // It is stored, so that a retransmission after the drain is refused, too.
+        cx.node.answers.keep(cx.now, key, bytes.clone());
+        return Some(bytes);
+    }
     if let Some(overload) = cx.node.overload.as_mut().filter(|_| is_new)
         && let Err(told) = overload.admit(cx.now)
     {
@@ -234,6 +240,9 @@ fn node_request(
         return None;
     }
     let carried_out = match header.message_type {
+        MessageType::ASSOCIATION_SETUP_REQUEST if cx.node.drain.is_active() => {
+            Err(refuse_setup(cx, message))
+        }
         MessageType::ASSOCIATION_SETUP_REQUEST => association_server::set_up(cx, asked, message),
         MessageType::ASSOCIATION_UPDATE_REQUEST => {
             association_server::update(cx, key, message).map(Some)
@@ -246,6 +255,21 @@ fn node_request(
     };
     carried_out
         .unwrap_or_else(|fault| Some(node_messages::refuse(header, &cx.node.identity, fault)))
+}
+
+/// Refuses an association setup during a drain. If the peer has restarted, its association and its
+/// sessions end.
+fn refuse_setup(cx: &mut NodeContext<'_>, message: &Message<'_>) -> Fault {
+    let found = NodeName::of(message).and_then(|name| cx.node.peers.find(&name));
+    let stamp = message.group().need::<RecoveryTimeStamp>();
+    if let Some((found, RecoveryTimeStamp(recovery))) = found.zip(stamp.ok())
+        && heartbeat::is_newer(recovery, found.peer.recovery)
+        && !found.is_ending
+    {
+        let ended = association_server::end(cx, found.peer.index, None);
+        cx.node.check(ended);
+    }
+    Fault { cause: drain::REFUSAL, offending: None }
 }
 
 /// Returns true if a request must wait because sessions of its association are being removed.
@@ -290,7 +314,8 @@ fn told(cx: &mut NodeContext<'_>, path: RequestPath, tag: Tag, message: &Message
         Tag::Heartbeat(index) => heartbeat::is_there(cx, index, message),
         Tag::Setup(index) => association_client::initiated(cx, path, index, message),
         Tag::Report(id) => session_followers::reported(cx, id, message),
-        Tag::Association(_) | Tag::NodeReport(_) => {}
+        Tag::Association(index) => drain::answered(cx, index, message),
+        Tag::NodeReport(_) => {}
     }
 }
 
@@ -299,7 +324,7 @@ pub(super) fn given_up(cx: &mut NodeContext<'_>, tag: Tag, sequence: u32) {
     let message_type = match tag {
         Tag::Heartbeat(_) => MessageType::HEARTBEAT_REQUEST,
         Tag::Setup(_) => MessageType::ASSOCIATION_SETUP_REQUEST,
-        Tag::Association(_) => MessageType::ASSOCIATION_RELEASE_REQUEST,
+        Tag::Association(_) => MessageType::ASSOCIATION_UPDATE_REQUEST,
         Tag::NodeReport(_) => MessageType::NODE_REPORT_REQUEST,
         Tag::Report(_) => MessageType::SESSION_REPORT_REQUEST,
     };
@@ -310,7 +335,8 @@ pub(super) fn given_up(cx: &mut NodeContext<'_>, tag: Tag, sequence: u32) {
         Tag::Report(id) => {
             cx.usage(|usage, on| usage.given_up(on, id, sequence));
         }
-        Tag::Association(_) | Tag::NodeReport(_) => {}
+        Tag::Association(index) => drain::given_up(cx, index),
+        Tag::NodeReport(_) => {}
     }
 }
 

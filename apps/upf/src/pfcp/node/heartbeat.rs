@@ -59,6 +59,7 @@ fn heard_of(cx: &mut NodeContext<'_>, index: u16, recovery: u32) {
         let changed = cx.node.peers.set_down(index, None);
         cx.node.check(changed);
         cx.node.statistics.associations_up += 1;
+        cx.node.drain.retry(index);
     }
 }
 

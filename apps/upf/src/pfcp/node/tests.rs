@@ -1,6 +1,7 @@
 //! Scenarios of the PFCP node on real tables: datagrams and times in, datagrams out.
 
 mod association_procedures;
+mod draining;
 mod hostile;
 mod markers;
 mod ours;
@@ -27,7 +28,8 @@ const STARTED: u32 = 3_900_000_000;
 fn settings(more: serde_json::Value) -> Settings {
     let mut all = serde_json::json!({
         "node-id": "upf.example",
-        "n4": { "addresses": ["192.0.2.1"], "t1-ms": 1000, "n1": 3, "heartbeat-s": 10 },
+        "n4": { "addresses": ["192.0.2.1"], "t1-ms": 1000, "n1": 3, "heartbeat-s": 10,
+                "release-s": 20 },
         "interfaces": {
             "n3": { "port": "n3", "role": "n3", "network-instances": ["access"],
                     "addresses": ["10.3.0.1"] },

@@ -1,0 +1,42 @@
+//! SIGTERM and SIGINT of the control plane process.
+
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::supervise::{is_exiting, is_orphan};
+use crate::pfcp::Shutdown;
+
+/// Exit status if the process does not end after two signals.
+const STUCK: i32 = 5;
+
+/// Follows the signals in a thread of its own. The first one requests a drain, the second one the
+/// end, the third one ends the process. A process that is started by a supervisor that is ending
+/// begins with the drain. One whose supervisor has died has no lanes to wait for.
+///
+/// # Errors
+/// If a signal handler or the thread cannot be installed.
+pub(super) fn follow() -> io::Result<Arc<Shutdown>> {
+    let shutdown = Arc::<Shutdown>::default();
+    if is_exiting() {
+        shutdown.request();
+    }
+    let (mut signals, theirs) = UnixStream::pair()?;
+    signal_hook::low_level::pipe::register(SIGTERM, theirs.try_clone()?)?;
+    signal_hook::low_level::pipe::register(SIGINT, theirs)?;
+    let requested = Arc::clone(&shutdown);
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        // One octet is one signal.
+        while signals.read_exact(&mut [0]).is_ok() {
+            if !requested.request() {
+                std::process::exit(STUCK);
+            }
+            if is_orphan() {
+                requested.request_now();
+            }
+        }
+    })?;
+    Ok(shutdown)
+}
