@@ -135,25 +135,32 @@ impl ResponseCache {
 
     /// Returns the response to a retransmitted request.
     pub fn find(&mut self, now: Now, key: &RequestKey) -> Option<&[u8]> {
-        self.forget(now);
+        self.expire(now);
         self.given.get(key).map(Vec::as_slice)
     }
 
-    /// Stores a response.
+    /// Stores a response. Evicts the oldest one if the cache is full.
     pub fn keep(&mut self, now: Now, key: RequestKey, bytes: Vec<u8>) {
-        self.forget(now);
+        self.expire(now);
+        if self.order.len() >= MOST {
+            self.forget_oldest();
+        }
         if self.given.insert(key, bytes).is_none() {
             self.order.push_back((now.monotonic, key));
         }
     }
 
-    fn forget(&mut self, now: Now) {
-        while let Some(&(at, key)) = self.order.front() {
-            let is_old = now.monotonic.saturating_sub(at) >= self.life;
-            if !is_old && self.order.len() < MOST {
-                break;
-            }
-            self.order.pop_front();
+    /// Removes the responses whose life is over.
+    fn expire(&mut self, now: Now) {
+        let life = self.life;
+        let is_old = |at: u64| now.monotonic.saturating_sub(at) >= life;
+        while self.order.front().is_some_and(|(at, _)| is_old(*at)) {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((_, key)) = self.order.pop_front() {
             self.given.remove(&key);
         }
     }

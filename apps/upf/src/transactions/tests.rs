@@ -135,3 +135,14 @@ fn there_are_never_too_many() {
     assert!(answers.find(at(0), &key(9_999)).is_some());
     assert!(answers.find(at(0), &key(0)).is_none());
 }
+
+#[test]
+fn a_lookup_evicts_no_response_that_may_be_sought() {
+    let mut answers = ResponseCache::new(100);
+    for sequence in 0..MOST as u32 {
+        answers.keep(at(0), key(sequence), vec![0; 8]);
+    }
+    for sequence in 0..MOST as u32 {
+        assert!(answers.find(at(99), &key(sequence)).is_some(), "{sequence}");
+    }
+}
