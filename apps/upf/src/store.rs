@@ -95,8 +95,7 @@ impl Store {
             parts.mark(record.part, rest.min(LONGEST), record.version);
         }
         let counts = |answer: &ResponseRecord| {
-            let record = sessions.get(answer.session);
-            answer.session == NO_SESSION || record.is_some_and(|it| it.version >= answer.version)
+            sessions.get(answer.session).is_some_and(|it| it.version >= answer.version)
         };
         let answers = Responses::open(answers, &mut parts, counts);
         parts.sweep();
@@ -216,17 +215,6 @@ impl Store {
         part
     }
 
-    /// Stores a response that belongs to no session.
-    ///
-    /// # Errors
-    /// There is no space.
-    pub fn remember(&mut self, key: &RequestKey, bytes: &[u8], at: u64) -> Result<(), StoreError> {
-        let fresh = NewResponse { key, bytes, session: NO_SESSION, version: self.version, at };
-        let place = self.answers.write(fresh, &mut self.parts)?;
-        self.answers.link(place);
-        Ok(())
-    }
-
     /// Evicts responses from before `since`, in nanoseconds of `CLOCK_MONOTONIC`. Returns true if
     /// there is space for another response.
     pub fn make_room(&mut self, since: u64) -> bool {
@@ -260,8 +248,7 @@ pub fn subscriber(supi: &str) -> u32 {
     hash.max(1)
 }
 
-/// Session of a response that belongs to none.
-const NO_SESSION: u32 = u32::MAX;
+/// Slot number that means none.
 const NONE: u32 = u32::MAX;
 /// Maximum number of responses expired in one call, which exceeds the number written.
 const EXPIRED: usize = 4;

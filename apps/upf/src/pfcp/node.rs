@@ -419,7 +419,7 @@ pub struct Statistics {
 /// Reason why a datagram, or a message in it, was discarded without response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Discarded {
-    /// Malformed message: too short, or its length differs from that of the datagram.
+    /// Malformed message: shorter than its header, or longer than the datagram.
     Malformed,
     /// Other protocol version, beyond the rate limit of responses.
     Version,

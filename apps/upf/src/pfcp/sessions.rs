@@ -2,8 +2,8 @@
 //!
 //! A request is applied to a copy of the session. The copy is committed together with the response
 //! only when all of it is valid, and is then published to the lanes. A refused request leaves
-//! nothing behind. The committed record is the truth: if the process is killed before it could
-//! publish, its successor publishes.
+//! nothing behind. The committed record is authoritative: if the process is killed between commit
+//! and publication, its successor publishes the session.
 //!
 //! Per session the heap holds only its index among those in use (4 bytes) and one bit for its UE
 //! address.
@@ -57,20 +57,11 @@ pub struct Context<'a> {
     pub key: RequestKey,
     /// Our address that it was sent to, used in our F-SEIDs.
     pub local: IpAddr,
-    /// Association of the Node ID in the request, if there is one. For an establishment it must be
-    /// up.
+    /// Association of the Node ID in the request, if there is one. It may be down: the request
+    /// shows that the silent peer is alive.
     pub peer: Option<&'a Peer>,
     /// Lifetime of a response, N1 times T1, in nanoseconds.
     pub answer_life: u64,
-}
-
-/// Change made by the last request: the session before and after.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// Session before the change. Absent after an establishment.
-    pub before: Option<Session>,
-    /// Session after the change. Absent after a deletion.
-    pub after: Option<Session>,
 }
 
 /// All PFCP sessions of this node.
@@ -86,7 +77,6 @@ pub struct Sessions {
     lane_wait: LaneWait,
     /// Lifetime of a response, N1 times T1, in nanoseconds.
     life: u64,
-    change: Option<Change>,
 }
 
 /// Result of a valid request, not yet committed.
@@ -217,8 +207,8 @@ impl Sessions {
             .assign(before, &mut session)
             .map_err(|_| Refusal::because(Cause::NO_RESOURCES_AVAILABLE))?;
         let checked = self.published.check(&session).map_err(|error| refused_by(&error, &session));
-        let is_asked = checked
-            .and_then(|()| asked(group, &session, &begun))
+        let queried = checked
+            .and_then(|()| queried_urrs(group, &session, &begun))
             .inspect_err(|_| self.published.unassign(before, &session))?;
         for urr in session.urrs.iter_mut().filter(|urr| begun.contains(&urr.id)) {
             let line = urr.progress.line;
@@ -226,7 +216,7 @@ impl Sessions {
         }
         let reports = match before {
             Some(before) => {
-                let change = UrrChange { before, removed, begun, is_asked };
+                let change = UrrChange { before, removed, begun, queried };
                 self.collect_reports(&mut session, change, now)
             }
             None => Vec::new(),
@@ -258,8 +248,6 @@ impl Sessions {
         }
         let Err(error) = self.published.publish(before, session) else {
             self.exchange_addresses(before, Some(session), now);
-            let (before, after) = (before.cloned(), Some(session.clone()));
-            self.change = Some(Change { before, after });
             return Ok(());
         };
         let refusal = refused_by(&error, session);
@@ -376,22 +364,26 @@ fn fill(draft: &mut Draft<'_>, is_change: bool, group: &Group<'_>) -> Result<(),
 
 /// Returns the URRs whose usage is queried, by number or all (QAURR), except those created by this
 /// request.
-fn asked(group: &Group<'_>, session: &Session, begun: &[UrrId]) -> Result<Vec<UrrId>, Refusal> {
+fn queried_urrs(
+    group: &Group<'_>,
+    session: &Session,
+    begun: &[UrrId],
+) -> Result<Vec<UrrId>, Refusal> {
     let flags = group.find::<ie::PfcpsmreqFlags>()?.unwrap_or_default();
     let known = session.urrs.iter().map(|urr| urr.id).filter(|id| !begun.contains(id));
     let known: Vec<UrrId> = known.collect();
     if flags.has(ie::PfcpsmreqFlags::QAURR) {
         return Ok(known);
     }
-    let mut asked = Vec::new();
+    let mut queried = Vec::new();
     for it in group.groups(IeType::QUERY_URR) {
         let id = it.need::<ie::UrrId>()?.0;
         if !session.urrs.iter().any(|urr| urr.id == id) {
             return Err(Refusal::rule(FailedRuleId::Urr(id)));
         }
-        asked.extend(known.contains(&id).then_some(id));
+        queried.extend(known.contains(&id).then_some(id));
     }
-    Ok(asked)
+    Ok(queried)
 }
 
 /// Returns a session without rules, from an establishment request.

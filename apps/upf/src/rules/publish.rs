@@ -47,7 +47,7 @@ pub enum PublishError {
     Table(#[from] TableError),
     /// No free entry.
     #[error("no {0} is free; raise `app.sessions` or `app.limits.complex-sessions`")]
-    None(&'static str),
+    Exhausted(&'static str),
     /// Another session has one of its tunnels.
     #[error("tunnel {teid:#010x} belongs to session {}; choose another", session.0)]
     Tunnel {
@@ -203,7 +203,7 @@ impl Published {
         self.conflicts(session.id, &compiled)?;
         let room = self.blocks.left() as usize;
         if compiled.blocks.len() > room {
-            return Err(PublishError::None("block of rules"));
+            return Err(PublishError::Exhausted("block of rules"));
         }
         self.has_room(session.id, &compiled)
     }
@@ -214,16 +214,16 @@ impl Published {
         let Tables { users, tunnels, .. } = &self.tables;
         let new = compiled.users.iter().filter(|key| self.user(**key) != Some(id)).count();
         if users.len() + new > users.capacity() {
-            return Err(PublishError::None("entry for a UE address"));
+            return Err(PublishError::Exhausted("entry for a UE address"));
         }
         let is_new = |key: &&TunnelKey| self.tunnel(key.teid) != Some(id);
         let new = compiled.tunnels.iter().filter(is_new).count();
         if tunnels.len() + new > tunnels.capacity() {
-            return Err(PublishError::None("entry for a tunnel"));
+            return Err(PublishError::Exhausted("entry for a tunnel"));
         }
         let framed = &compiled.framed;
         if !framed.is_empty() && !self.networks.has_room(&self.tables, framed, id) {
-            return Err(PublishError::None("entry for a network"));
+            return Err(PublishError::Exhausted("entry for a network"));
         }
         Ok(())
     }
@@ -303,7 +303,7 @@ impl Published {
             let mut freed = Vec::new();
             let place = self.blocks.take_and_reclaim(&self.tables.grace_periods, &mut freed);
             self.clear_blocks(freed);
-            let place = place.ok_or(PublishError::None("block of rules"))?;
+            let place = place.ok_or(PublishError::Exhausted("block of rules"))?;
             added.blocks.push(place);
             block.next = next;
             step();
@@ -347,7 +347,9 @@ impl Published {
                 Ok(true) => added.framed.push(*route),
                 Ok(false) => {}
                 Err(NetworkError::Table(error)) => return Err(error.into()),
-                Err(NetworkError::Full) => return Err(PublishError::None("entry for a network")),
+                Err(NetworkError::Full) => {
+                    return Err(PublishError::Exhausted("entry for a network"));
+                }
                 Err(NetworkError::Taken(session)) => {
                     return Err(PublishError::Network { route: *route, session });
                 }

@@ -99,10 +99,10 @@ pub(crate) fn create(group: &Group<'_>, network: &Network) -> Result<Far, Refusa
     let failed = FailedRuleId::Far(id);
     let actions = actions(group.need::<ie::ApplyAction>()?)?;
     let parameters = group.group(IeType::FORWARDING_PARAMETERS);
-    let forwarding = parameters.map(|it| forwarding(&it, network, failed)).transpose()?;
+    let forwarding = parameters.map(|it| read_forwarding(&it, network, failed)).transpose()?;
     let copies = group.groups(IeType::DUPLICATING_PARAMETERS);
     let duplicating =
-        copies.map(|it| self::forwarding(&it, network, failed)).collect::<Result<_, _>>();
+        copies.map(|it| read_forwarding(&it, network, failed)).collect::<Result<_, _>>();
     let bar = group.find::<ie::BarId>()?.map(|bar| bar.0);
     let far = Far { id, actions, forwarding, duplicating: duplicating?, bar, end_marker: None };
     check(&far)?;
@@ -145,7 +145,7 @@ pub(crate) fn update(
         let before = far.forwarding.clone();
         match &mut far.forwarding {
             Some(forwarding) => change(forwarding, &parameters, network, failed)?,
-            none => *none = Some(forwarding(&parameters, network, failed)?),
+            none => *none = Some(read_forwarding(&parameters, network, failed)?),
         }
         let flags = parameters.find::<ie::PfcpsmreqFlags>()?.unwrap_or_default();
         if flags.has(ie::PfcpsmreqFlags::SNDEM) {
@@ -155,7 +155,7 @@ pub(crate) fn update(
     let mut copies = group.groups(IeType::UPDATE_DUPLICATING_PARAMETERS).peekable();
     if copies.peek().is_some() {
         far.duplicating =
-            copies.map(|it| forwarding(&it, network, failed)).collect::<Result<_, _>>()?;
+            copies.map(|it| read_forwarding(&it, network, failed)).collect::<Result<_, _>>()?;
     }
     check(far)
 }
@@ -194,7 +194,7 @@ fn actions(action: ie::ApplyAction) -> Result<Actions, Refusal> {
 }
 
 /// Reads forwarding or duplicating parameters.
-fn forwarding(
+fn read_forwarding(
     group: &Group<'_>,
     network: &Network,
     failed: FailedRuleId,

@@ -206,7 +206,7 @@ impl SessionRecord {
     }
 }
 
-/// PartChains, with a bitmap of those in use.
+/// Chains of parts, which hold what exceeds a record, with a bitmap of the parts in use.
 pub(super) struct PartChains {
     table: Array<SessionPart>,
     used: Vec<u64>,

@@ -56,6 +56,12 @@ fn with_pdrs(place: u32, count: u16, version: u64) -> Session {
     Session { version, ..session }
 }
 
+/// Commits a session that fits its record, with the response to a request.
+fn respond(store: &mut Store, key: &RequestKey, bytes: &[u8], at: u64) {
+    let session = Session { version: store.next_version(), ..typical(60) };
+    store.commit(&session, Some((key, bytes)), at).unwrap();
+}
+
 fn gone(place: u32, version: u64) -> Session {
     Session { is_deleted: true, version, ..typical(place) }
 }
@@ -67,14 +73,14 @@ fn what_is_committed_is_there_for_the_next_process() {
     let mut store = memory.open();
     let session = with_pdrs(7, 100, store.next_version());
     store.commit(&session, Some((&key(1), &long)), 500).unwrap();
-    store.remember(&key(2), b"associated", 500).unwrap();
+    respond(&mut store, &key(2), b"short", 500);
     let free = store.free_parts();
     assert!(free < PARTS as u32 - 9, "{free}");
     drop(store);
     let mut store = memory.open();
     assert_eq!((store.get(session.id), store.free_parts()), (Some(session.clone()), free));
     assert_eq!(store.answer(&key(1), 500, &|_| 0), Some(long));
-    assert_eq!(store.answer(&key(2), 500, &|_| 0).as_deref(), Some(&b"associated"[..]));
+    assert_eq!(store.answer(&key(2), 500, &|_| 0).as_deref(), Some(&b"short"[..]));
     assert_eq!(store.answer(&key(1), 501, &|_| 0), None, "it is asked for too late");
     assert_eq!(store.answer(&key(3), 0, &|_| 0), None);
     assert!(store.next_version() > session.version);
@@ -101,7 +107,7 @@ fn the_oldest_answers_make_room() {
     let mut store = memory.open();
     let long = vec![7; 600];
     for number in 0..55 {
-        store.remember(&key(number), &long, u64::from(number)).unwrap();
+        respond(&mut store, &key(number), &long, u64::from(number));
         if number % 9 == 4 {
             store = memory.open();
         }
@@ -116,8 +122,8 @@ fn the_oldest_answers_make_room() {
 fn the_newer_of_two_equal_requests_is_answered() {
     let memory = Memory::new();
     let mut store = memory.open();
-    store.remember(&key(1), b"then", 1).unwrap();
-    store.remember(&key(1), b"now", 2).unwrap();
+    respond(&mut store, &key(1), b"then", 1);
+    respond(&mut store, &key(1), b"now", 2);
     assert_eq!(store.answer(&key(1), 0, &|_| 0).as_deref(), Some(&b"now"[..]));
     assert_eq!(memory.open().answer(&key(1), 0, &|_| 0).as_deref(), Some(&b"now"[..]));
 }

@@ -5,8 +5,9 @@
 //! may speak for each other's associations if `n4.allow` or `n4.peers` names them: an SMF Set ID
 //! alone proves nothing.
 //!
-//! A refused request costs neither a session nor a stored response. An association setup from
-//! another address makes the node probe the pinned one; after N1 times T1 without an answer the
+//! A refused request costs no session. The response to a source without an association is stored
+//! apart from those to peers, so a flood evicts none of theirs; other refusals are not stored. An
+//! association setup from another address makes the node probe the pinned one; after N1 times T1 without an answer the
 //! association is down and may be taken over.
 
 use std::collections::BTreeSet;

@@ -211,7 +211,7 @@ fn carry_out(
 /// Returns the session that a response says was established.
 fn established(bytes: &[u8]) -> Option<SessionIndex> {
     let (message, _) = Message::parse(bytes).ok()?;
-    if cause_of(&message) != 1 {
+    if cause_of(&message) != Cause::REQUEST_ACCEPTED.0 {
         return None;
     }
     let FSeid { seid, .. } = message.group().find().ok()??;
@@ -311,7 +311,7 @@ fn answered(cx: &mut NodeContext<'_>, path: RequestPath, message: &Message<'_>) 
 /// Handles the response to one of our requests.
 fn told(cx: &mut NodeContext<'_>, path: RequestPath, tag: Tag, message: &Message<'_>) {
     match tag {
-        Tag::Heartbeat(index) => heartbeat::is_there(cx, index, message),
+        Tag::Heartbeat(index) => heartbeat::handle_response(cx, index, message),
         Tag::Setup(index) => association_client::initiated(cx, path, index, message),
         Tag::Report(id) => session_followers::reported(cx, id, message),
         Tag::Association(index) => drain::answered(cx, index, message),
@@ -330,7 +330,7 @@ pub(super) fn given_up(cx: &mut NodeContext<'_>, tag: Tag, sequence: u32) {
     };
     *cx.node.statistics.unanswered.entry(message_type.0).or_default() += 1;
     match tag {
-        Tag::Heartbeat(index) => heartbeat::is_not_there(cx, index),
+        Tag::Heartbeat(index) => heartbeat::handle_silence(cx, index),
         Tag::Setup(index) => association_client::not_initiated(cx, index),
         Tag::Report(id) => {
             cx.usage(|usage, on| usage.given_up(on, id, sequence));

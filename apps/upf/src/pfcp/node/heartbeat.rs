@@ -83,12 +83,12 @@ pub(super) fn ask_whether_there(cx: &mut NodeContext<'_>, index: u16) {
     let request = Request { bytes, sequence, to, local, tag: Tag::Heartbeat(index) };
     if !cx.send(request) {
         // It is sent again after one period.
-        cx.node.heartbeats.is_over(index);
+        cx.node.heartbeats.finish(index);
     }
 }
 
 /// Handles a heartbeat response.
-pub(super) fn is_there(cx: &mut NodeContext<'_>, index: u16, message: &Message<'_>) {
+pub(super) fn handle_response(cx: &mut NodeContext<'_>, index: u16, message: &Message<'_>) {
     cx.node.heartbeats.answered(cx.now, index);
     match message.group().need() {
         Ok(RecoveryTimeStamp(recovery)) => {
@@ -102,8 +102,8 @@ pub(super) fn is_there(cx: &mut NodeContext<'_>, index: u16, message: &Message<'
 }
 
 /// Handles a peer that did not respond to N1 heartbeats.
-pub(super) fn is_not_there(cx: &mut NodeContext<'_>, index: u16) {
-    cx.node.heartbeats.is_over(index);
+pub(super) fn handle_silence(cx: &mut NodeContext<'_>, index: u16) {
+    cx.node.heartbeats.finish(index);
     let is_removing = cx.node.is_removing(index);
     let found = cx.node.peers.get(index).filter(|found| found.peer.is_up && !is_removing);
     let Some(found) = found else { return };
@@ -193,16 +193,16 @@ impl Heartbeats {
         }
     }
 
-    /// Notes that the current heartbeat was answered or given up.
-    pub(super) fn is_over(&mut self, index: u16) {
+    /// Ends the current heartbeat, which was answered or given up.
+    pub(super) fn finish(&mut self, index: u16) {
         if let Some(beat) = self.places.get_mut(&index) {
             beat.is_asked = false;
         }
     }
 
-    /// Notes that the current heartbeat was answered.
+    /// Ends the current heartbeat, which was answered, and notes the time.
     pub(super) fn answered(&mut self, now: Now, index: u16) {
-        self.is_over(index);
+        self.finish(index);
         if let Some(beat) = self.places.get_mut(&index) {
             beat.heard = now.monotonic;
         }
@@ -274,9 +274,9 @@ mod tests {
         assert_eq!((beats.next(at(99)), beats.deadline()), (None, Some(100)));
         assert_eq!((beats.next(at(100)), beats.next(at(100))), (Some(3), None));
         assert_eq!(beats.next(at(150)), Some(4));
-        beats.is_over(4);
+        beats.finish(4);
         assert_eq!((beats.next(at(200)), beats.next(at(250))), (None, Some(4)));
-        beats.is_over(3);
+        beats.finish(3);
         assert_eq!(beats.next(at(300)), Some(3));
         beats.end(3);
         beats.end(4);

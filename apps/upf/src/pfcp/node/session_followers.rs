@@ -24,17 +24,17 @@ pub(super) struct SessionChange {
 /// Part of the node whose state follows from the sessions.
 trait SessionFollower {
     /// Notes a change of a session. Both versions are as committed.
-    fn changed(&mut self, change: &SessionChange, on: &mut ReportContext<'_, Sessions>);
+    fn session_changed(&mut self, change: &SessionChange, on: &mut ReportContext<'_, Sessions>);
 }
 
 impl SessionFollower for Paths {
-    fn changed(&mut self, change: &SessionChange, _: &mut ReportContext<'_, Sessions>) {
+    fn session_changed(&mut self, change: &SessionChange, _: &mut ReportContext<'_, Sessions>) {
         self.changed(change.before.as_ref(), change.after.as_ref());
     }
 }
 
 impl SessionFollower for Markers {
-    fn changed(&mut self, change: &SessionChange, on: &mut ReportContext<'_, Sessions>) {
+    fn session_changed(&mut self, change: &SessionChange, on: &mut ReportContext<'_, Sessions>) {
         if let Some(after) = &change.after {
             self.changed(on.backend.published(), after.id, on.now);
         }
@@ -42,7 +42,7 @@ impl SessionFollower for Markers {
 }
 
 impl SessionFollower for Usage {
-    fn changed(&mut self, change: &SessionChange, on: &mut ReportContext<'_, Sessions>) {
+    fn session_changed(&mut self, change: &SessionChange, on: &mut ReportContext<'_, Sessions>) {
         self.changed(on, change.before.as_ref(), change.after.as_ref());
     }
 }
@@ -83,7 +83,7 @@ impl SessionCounts {
 }
 
 impl SessionFollower for SessionCounts {
-    fn changed(&mut self, change: &SessionChange, _: &mut ReportContext<'_, Sessions>) {
+    fn session_changed(&mut self, change: &SessionChange, _: &mut ReportContext<'_, Sessions>) {
         self.count(change.before.as_ref(), change.after.as_ref());
     }
 }
@@ -107,7 +107,7 @@ fn follow(cx: &mut NodeContext<'_>, change: &SessionChange) {
     let on = &mut ReportContext { backend: sessions, requests, out: &mut *cx.out, now: cx.now };
     let followers: [&mut dyn SessionFollower; 4] = [paths, counts, markers, usage];
     for follower in followers {
-        follower.changed(change, on);
+        follower.session_changed(change, on);
     }
 }
 

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane_pfcp::ie::{self, FailedRuleId};
-use fastlane_pfcp::{Cause, Group, IeType};
+use fastlane_pfcp::{Cause, Fault, Group, IeType};
 
 use crate::alloc::{Addresses, Family, next_teid};
 use crate::config::Settings;
@@ -130,10 +130,7 @@ impl<'a> Draft<'a> {
                 return Err(Refusal::rule(failed));
             }
             let pdi = it.group(IeType::PDI);
-            let pdi = pdi.ok_or(fastlane_pfcp::Fault::of(
-                fastlane_pfcp::Cause::MANDATORY_IE_MISSING,
-                IeType::PDI,
-            ))?;
+            let pdi = pdi.ok_or(Fault::of(Cause::MANDATORY_IE_MISSING, IeType::PDI))?;
             let pdi = pdr::detection(&pdi, self.context.network, failed)?;
             (pdr.source, pdr.instance) = (pdi.source, pdi.instance);
             pending.push(PendingPdr { pdr, pdi, is_update: false });

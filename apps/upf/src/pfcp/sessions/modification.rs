@@ -12,7 +12,7 @@ use fastlane_pfcp::{Cause, Group, Ie, IeType, Message, MessageType};
 
 use super::draft::{Draft, PendingPdr};
 use super::session_messages::{Response, check, cp_fseid, created, refusal_of, unknown_session};
-use super::{Change, Context, Sessions};
+use super::{Context, Sessions};
 use crate::pfcp::RequestKey;
 use crate::session::{
     Refusal, Session, SessionIndex, Urr, UrrId, UrrUpdate, UsageReport, UsageReportTrigger, far,
@@ -34,7 +34,7 @@ pub(super) struct UrrChange<'a> {
     /// New URRs.
     pub(super) begun: Vec<UrrId>,
     /// URRs whose usage is queried.
-    pub(super) is_asked: Vec<UrrId>,
+    pub(super) queried: Vec<UrrId>,
 }
 
 impl Sessions {
@@ -101,10 +101,7 @@ impl Sessions {
             usage::write_usage(w, IeType::USAGE_REPORT_IN_DELETION, &reports, None);
         });
         match self.commit_tombstone(&session, Some((&context.key, &bytes)), context.now) {
-            Ok(()) => {
-                self.change = Some(Change { before: Some(session), after: None });
-                bytes
-            }
+            Ok(()) => bytes,
             Err(error) => answer.refused(&refusal_of(&error)),
         }
     }
@@ -117,12 +114,12 @@ impl Sessions {
         change: UrrChange<'_>,
         now: Now,
     ) -> Vec<UsageReport> {
-        let UrrChange { before, mut removed, begun, is_asked } = change;
+        let UrrChange { before, mut removed, begun, queried } = change;
         if !removed.is_empty() {
             self.end_counting(session, &removed, now);
         }
         let mut reports = Vec::new();
-        if !removed.is_empty() || !is_asked.is_empty() {
+        if !removed.is_empty() || !queried.is_empty() {
             let gone: Vec<UrrId> = removed.iter().map(|urr| urr.id).collect();
             let count = session.urrs.len();
             session.urrs.append(&mut removed);
@@ -132,7 +129,7 @@ impl Sessions {
                 let is_new = begun.contains(&urr.id) && urr.progress.since == now.real;
                 if gone.contains(&urr.id) && !is_new {
                     UsageReportTrigger::TERMR
-                } else if is_asked.contains(&urr.id) {
+                } else if queried.contains(&urr.id) {
                     UsageReportTrigger::IMMER
                 } else {
                     UsageReportTrigger::NONE

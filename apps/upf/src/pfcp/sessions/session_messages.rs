@@ -183,7 +183,7 @@ pub(super) fn refused_by(error: &PublishError, session: &Session) -> Refusal {
             };
             Refusal::rule_by(pdr_with(&|pdr| !pdr.framed.is_empty()), ie)
         }
-        PublishError::Table(_) | PublishError::None(_) => {
+        PublishError::Table(_) | PublishError::Exhausted(_) => {
             Refusal::because(Cause::NO_RESOURCES_AVAILABLE)
         }
     }

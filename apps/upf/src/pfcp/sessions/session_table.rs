@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use fastlane::table::EntryId;
 
-use super::{Change, GRACE, LaneWait, Sessions, owner_of, users_of};
+use super::{GRACE, LaneWait, Sessions, owner_of, users_of};
 use crate::alloc::{Addresses, SessionIndices};
 use crate::config::Settings;
 use crate::pfcp::NodeName;
@@ -50,7 +50,6 @@ impl Sessions {
             store,
             published,
             lane_wait: LaneWait::default(),
-            change: None,
         };
         this.recover();
         this
@@ -104,11 +103,6 @@ impl Sessions {
         self.store.commit(session, None, now.monotonic)?;
         self.published.publish(before.as_ref(), session)?;
         Ok(())
-    }
-
-    /// Takes the change made by the last request.
-    pub const fn take_change(&mut self) -> Option<Change> {
-        self.change.take()
     }
 
     /// Returns the indices of all sessions, in order.

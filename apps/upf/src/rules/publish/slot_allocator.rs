@@ -7,7 +7,7 @@ use fastlane::table::{EntryId, GracePeriods, Snapshot};
 
 use super::{PublishError, Published};
 use crate::rules::layout::counter_slots;
-use crate::session::{Progress, Qer, Session, SessionIndex, Urr};
+use crate::session::{Qer, Session, SessionIndex, Urr};
 
 /// Maximum wait for a lane.
 const MAX_WAIT: Duration = Duration::from_secs(1);
@@ -205,8 +205,8 @@ fn is_old_qer(before: Option<&Session>, qer: &Qer) -> bool {
 
 impl Published {
     /// Assigns counter slots to the URRs and QERs that are new since `before`. It must be called
-    /// before the session is committed, and before anything else is written into the progress of a
-    /// new URR: that is initialised with the current counters of its slot as reported and granted.
+    /// before the session is committed. Afterwards `Urr::begin` starts each new URR from the
+    /// current counters of its slot.
     ///
     /// # Errors
     /// If no slot is free; nothing has changed then.
@@ -254,11 +254,7 @@ impl Published {
             });
         }
         for (urr, line) in session.urrs.iter_mut().zip(lines) {
-            let Some(line) = line else { continue };
-            let now = self.counters(line);
-            let idle_after = self.last(line);
-            urr.progress =
-                Progress { line, reported: now, granted: now, idle_after, ..urr.progress };
+            urr.progress.line = line.unwrap_or(urr.progress.line);
         }
         for (qer, line) in session.qers.iter_mut().zip(meters) {
             qer.line = line.unwrap_or(qer.line);
@@ -284,7 +280,7 @@ impl Published {
 
     fn take_slot(&mut self, taken: &mut Vec<u32>) -> Result<u32, PublishError> {
         let line = self.slots.take(&self.tables.grace_periods);
-        let line = line.ok_or(PublishError::None("counter slot"))?;
+        let line = line.ok_or(PublishError::Exhausted("counter slot"))?;
         taken.push(line);
         Ok(line)
     }
