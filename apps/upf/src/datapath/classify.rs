@@ -43,8 +43,8 @@ pub struct Decision<'t> {
     pub pdr: PdrId,
     /// Direction of the packet.
     pub direction: Direction,
-    /// New events: bits of [`state::event`](crate::rules::layout::counter_slots::event). If not 0,
-    /// the caller raises the session's pending event.
+    /// New events: bits of [`counter_slots::event`](crate::rules::layout::counter_slots::event). If
+    /// not 0, the caller raises the session's pending event.
     pub events: u64,
     /// Counter slot of the last event.
     pub slot: u32,

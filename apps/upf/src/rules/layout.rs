@@ -295,7 +295,7 @@ pub mod message {
         pub session: u32,
         /// Counter slot of the event.
         pub line: u32,
-        /// Bits of [`state::event`](super::counter_slots::event).
+        /// Bits of [`counter_slots::event`](super::counter_slots::event).
         pub events: u64,
         /// Version of the rules.
         pub version: u64,

@@ -155,7 +155,10 @@ impl Plan {
         let name = name.unwrap_or_else(|| program.to_owned());
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) || name.starts_with('.') {
-            let what = format!("`{name}` is not allowed; write 1 to 64 letters, digits, `-`, `_`");
+            let what = format!(
+                "`{name}` is not allowed; write 1 to 64 letters, digits, `-`, `_`, `.`, and no `.` \
+                 first"
+            );
             return Err(refuse("name", what));
         }
         if ports.is_empty() || ports.len() > MAX_PORTS {
@@ -241,7 +244,7 @@ fn port_plan(
     name: String,
     port: raw::Port,
     lanes: usize,
-    threads: &LaneRoles,
+    roles: &LaneRoles,
 ) -> Result<PortPlan, Error> {
     let at = |key: &str| format!("ports.{name}.{key}");
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
@@ -266,8 +269,8 @@ fn port_plan(
         }
         Some(raw::Kernel::Tap(tap)) => KernelPlan::Tap(tap_plan(&at("kernel.tap"), tap)?),
     };
-    let chosen = threads.lanes_of(&at("lanes"), port.lanes, lanes)?;
-    let lane_by = threads.lane_by(&at("lane-by"), port.lane_by.as_ref())?;
+    let chosen = roles.lanes_of(&at("lanes"), port.lanes, lanes)?;
+    let lane_by = roles.lane_by(&at("lane-by"), port.lane_by.as_ref())?;
     check_driver(&name, &port.driver)?;
     let driver = port.driver;
     Ok(PortPlan { id, driver, rules, kernel, lanes: chosen, lane_by, name, reopen_within })
@@ -298,17 +301,13 @@ fn reopen_within(port: &raw::Port, at: impl Fn(&str) -> String) -> Result<Option
 }
 
 /// Resolves the capacity of the rings between lanes; `None` if packets stay in their lanes.
-fn ring(
-    lanes: &raw::Lanes,
-    threads: &LaneRoles,
-    ports: &[PortPlan],
-) -> Result<Option<usize>, Error> {
+fn ring(lanes: &raw::Lanes, roles: &LaneRoles, ports: &[PortPlan]) -> Result<Option<usize>, Error> {
     let changes = ports.iter().any(|port| port.lane_by != LaneBy::Rss);
-    if !threads.is_split() && (!changes || threads.applications.len() < 2) {
+    if !roles.is_split() && (!changes || roles.applications.len() < 2) {
         return Ok(None);
     }
     let kept: Vec<_> = ports.iter().map(|port| (port.lanes.clone(), &port.driver)).collect();
-    threads.ring(lanes.frames, lanes.burst, &kept).map(Some)
+    roles.ring(lanes.frames, lanes.burst, &kept).map(Some)
 }
 
 fn check_driver(name: &str, driver: &Driver) -> Result<(), Error> {
