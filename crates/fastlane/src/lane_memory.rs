@@ -91,8 +91,8 @@ fn check_limit(plan: &Plan, left: Option<MemoryLeft>) -> Result<(), Error> {
 /// for the memory of each reopened port before running lanes get it.
 ///
 /// # Errors
-/// Fails if /proc cannot be read or the memory cannot be locked. What cannot be populated is logged:
-/// a lane then takes page faults, which are counted.
+/// Fails if /proc cannot be read or the memory cannot be locked. What cannot be populated is
+/// logged: a lane then takes page faults, which are counted.
 pub(crate) fn prepare(plan: &Plan) -> Result<(), Error> {
     let failed = |error: std::io::Error| {
         let reason = format!("the memory of the process is not known ({error}); mount /proc");

@@ -7,8 +7,8 @@
 //!
 //! A refused request costs no session. The response to a source without an association is stored
 //! apart from those to peers, so a flood evicts none of theirs; other refusals are not stored. An
-//! association setup from another address makes the node probe the pinned one; after N1 times T1 without an answer the
-//! association is down and may be taken over.
+//! association setup from another address makes the node probe the pinned one; after N1 times T1
+//! without an answer the association is down and may be taken over.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
