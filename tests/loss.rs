@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use fastlane_tests::{
-    Application, Ended, Host, Lab, Mechanism, Process, Report, binary, capture, eventually, measure,
+    Application, DropFlag, Ended, Host, Lab, Mechanism, Process, Report, binary, capture,
+    eventually, measure,
 };
 use serde_json::{Value, json};
 
@@ -365,8 +366,9 @@ fn flooded(lab: &Lab, configuration: &Value, to: &str) -> (u64, Vec<Ended>) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| flood(&lab.left, to, &is_over));
+        let end = DropFlag(&is_over);
         let runs = start_and_stop(lab, configuration, |runs| runs == RUNS);
-        is_over.store(true, Ordering::Relaxed);
+        drop(end);
         (sender.join().unwrap(), runs)
     })
 }

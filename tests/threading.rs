@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastlane::session;
 use fastlane_tests::{
-    Application, Generator, Lab, Mechanism, PATIENCE, Process, Report, Totals, binary, eventually,
-    measure,
+    Application, DropFlag, Generator, Lab, Mechanism, PATIENCE, Process, Report, Totals, binary,
+    eventually, measure,
 };
 use serde_json::{Value, json};
 
@@ -258,10 +258,11 @@ fn shards_move_while_traffic_flows() {
             }
             moves
         });
+        let end = DropFlag(&over);
         let mut app = flows();
         app["count-packets"] = json!(5 * PACKETS);
         let (report, _) = measure(&lab, &lab.right, &Mechanism::Packet.on("wire0"), app);
-        over.store(true, Ordering::Relaxed);
+        drop(end);
         in_order(&report);
         mover.join().expect("it moves shards")
     });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fastlane_pfcp::Message;
 use fastlane_tests::upf::messages::{self, RuleVersion, SessionRequest};
 use fastlane_tests::upf::{Driver, Session, Smf, Upf, UpfLab, accepted};
-use fastlane_tests::{Host, eventually};
+use fastlane_tests::{DropFlag, Host, eventually};
 use serde_json::{Value, json};
 
 use crate::attempts::{self, Attempt, BY_NAME, CSID, NAME, SET, STARTED, Socket};
@@ -271,6 +271,7 @@ fn a_flood_of_strangers_costs_no_session_and_little_cpu() {
     let Site { by_address: smf, by_name, attackers, .. } = &mut site;
     let (sent, requests) = std::thread::scope(|scope| {
         let flood = scope.spawn(|| flood(attackers, ways, &over));
+        let end = DropFlag(&over);
         let mut requests = 0;
         while begin.elapsed() < length {
             requests += 1;
@@ -283,7 +284,7 @@ fn a_flood_of_strangers_costs_no_session_and_little_cpu() {
             by_name.poll();
             std::thread::sleep(Duration::from_millis(20));
         }
-        over.store(true, Ordering::Relaxed);
+        drop(end);
         (flood.join().expect("the thread does not panic"), requests)
     });
     let elapsed = begin.elapsed();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use fastlane_tests::routed::{
     Arrival, Counts, Receivers, Routed, Sender, batch, counters, hop_address, hop_mac,
 };
-use fastlane_tests::{Mechanism, mac};
+use fastlane_tests::{DropFlag, Mechanism, mac};
 use serde_json::json;
 
 use super::{MECHANISMS, NEAR};
@@ -153,9 +153,10 @@ fn traffic(
             arrivals.extend(receivers.receive_all());
             arrivals
         });
+        let flag = DropFlag(&changed);
         change();
         let end = start.elapsed();
-        changed.store(true, Ordering::Relaxed);
+        drop(flag);
         let sent = sender.join().expect("it does not panic");
         (receiver.join().expect("it does not panic"), end, sent)
     })

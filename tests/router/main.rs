@@ -10,7 +10,9 @@ use fastlane_tests::routed::{
     Arrival, Counts, FAR, Receivers, Routed, Sender, acl, batch, counters, drop_count, hop_address,
     hop_mac,
 };
-use fastlane_tests::{Application, Host, LEFT_MAC, Mechanism, RIGHT_MAC, binary, eventually, mac};
+use fastlane_tests::{
+    Application, DropFlag, Host, LEFT_MAC, Mechanism, RIGHT_MAC, binary, eventually, mac,
+};
 use serde_json::{Value, json};
 
 mod churn;
@@ -399,11 +401,12 @@ fn a_list_says_who_may_and_is_exchanged_as_a_whole() {
             }
             sent
         });
+        let end = DropFlag(&done);
         for flip in 0..100 {
             let file = if flip % 2 == 0 { &other } else { &one };
             acl(&router, "load", &[file.to_str().expect("text")]);
         }
-        done.store(true, Ordering::Relaxed);
+        drop(end);
         sender.join().expect("it does not panic")
     });
     println!("{sent} packets under 100 exchanges");

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod drop_flag;
 mod echo;
 mod generator;
 mod host;
@@ -23,6 +24,7 @@ mod totals;
 pub mod upf;
 
 pub use application::Application;
+pub use drop_flag::DropFlag;
 pub use echo::{Echo, mac};
 pub use generator::{Generator, Report, measure};
 pub use host::Host;
