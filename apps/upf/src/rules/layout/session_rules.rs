@@ -187,7 +187,7 @@ impl Rules {
     }
 
     /// Returns the end marker that is due, if any.
-    /// [`event::MARKER`](super::counter_slots::event::MARKER) records that it was sent.
+    /// [`event::MARKER`] records that it was sent.
     #[must_use]
     pub fn marker(&self) -> Option<DueEndMarker> {
         let ColdRules { marker_peer: peer, marker_teid: teid, marker_instance: instance, .. } =
