@@ -226,6 +226,19 @@ fn no_association_is_set_up_during_a_drain_and_all_are_after_it() {
 }
 
 #[test]
+fn a_silent_peer_is_asked_at_once_after_a_drain() {
+    let mut world = NodeTestbed::new(json!({ "peers": ["192.0.2.100"] }));
+    // The pause before the next attempt is 8 s long.
+    world.pass(190);
+    world.node.drain(world.now, None);
+    assert_eq!(world.pass(20).len(), 0);
+    assert!(world.node.undrain(world.now));
+    let sent = world.pass(1);
+    assert_eq!(sent.len(), 1);
+    assert_eq!(type_of(&sent[0].1.bytes), MessageType::ASSOCIATION_SETUP_REQUEST);
+}
+
+#[test]
 fn a_period_that_runs_is_not_prolonged_by_the_end_of_the_process() {
     let (mut world, _) = with_one(json!({}));
     world.node.drain(world.now, Some(10));
