@@ -133,6 +133,27 @@ fn a_slow_path_killed_in_the_drain_has_a_successor_that_goes_on() {
 }
 
 #[test]
+fn a_successor_without_a_supervisor_goes_on_from_the_record() {
+    let Some(lab) = UpfLab::new("drain-alone", Driver::AfPacket) else { return };
+    let mut upf = lab.start_unsupervised(configuration(&lab, 60));
+    let mut smf = lab.smf();
+    smf.associate();
+    let sessions = establish_sessions(&mut smf, 2);
+    let mut traffic = lab.traffic();
+    upf.terminate();
+    assert_eq!(smf.wait_for_release_request(1), Some(60));
+    lab.kill_slow_path(&mut upf);
+    let rest = smf.wait_for_release_request(2).expect("a period");
+    assert!((30..=60).contains(&rest), "{rest}");
+    assert_refusing(&mut smf);
+    move_sessions(&lab, &mut upf, &mut smf, &mut traffic, &sessions);
+    let ended = upf.wait_for_slow_path();
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
+    assert!(upf.is_running(), "the fast path goes on");
+    upf.stop();
+}
+
+#[test]
 fn the_process_ends_when_the_period_is_over_and_serves_until_then() {
     let Some(lab) = UpfLab::new("drain-period", Driver::AfPacket) else { return };
     let upf = lab.start_supervised(configuration(&lab, 6));

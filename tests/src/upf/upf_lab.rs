@@ -328,10 +328,21 @@ impl Upf {
         }
     }
 
-    /// Sends SIGTERM to the supervisor.
+    /// Sends SIGTERM to the supervisor, or to the slow path without one.
     #[track_caller]
     pub fn terminate(&self) {
-        self.application.process.signal(Signal::TERM);
+        let process = self.slow_path.as_ref().unwrap_or(&self.application.process);
+        process.signal(Signal::TERM);
+    }
+
+    /// Waits for the end of the slow path that was started without a supervisor.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[track_caller]
+    #[must_use]
+    pub fn wait_for_slow_path(&mut self) -> Ended {
+        self.slow_path.take().expect("a slow path without a supervisor").wait()
     }
 
     /// Returns true if the supervisor, or the fast path without one, runs.
