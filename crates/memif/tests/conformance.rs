@@ -91,5 +91,8 @@ impl<K: Variant> Rig for MemifRig<K> {
 
     fn remove_peer(&mut self) {
         self.peer = None;
+        // What a port sends before it has noticed is in the ring, and the peer's to read.
+        let link = self.link.as_ref().expect("the port is open");
+        until("the end of the connection", || !link.state().connected);
     }
 }
