@@ -10,7 +10,7 @@ use crate::slices::{Contender, Effort, Pairs, pair};
 use serde_json::{Value, json};
 
 /// Upper bound of the ratio of C to Rust.
-const BOUND: f64 = 1.03;
+const BOUND: f64 = 1.02;
 
 /// Compares the macswap in C with the macswap in Rust.
 ///

@@ -13,10 +13,10 @@ use crate::statistics::quantile;
 
 /// Compared programs with the upper bound of their ratio.
 const MATCHES: [(MemifContender, MemifContender, Option<f64>); 4] = [
-    (MemifContender::OnDpdk, MemifContender::Testpmd, Some(1.03)),
+    (MemifContender::OnDpdk, MemifContender::Testpmd, Some(1.05)),
     (MemifContender::Native, MemifContender::OnDpdk, Some(1.0)),
     (MemifContender::Native, MemifContender::Testpmd, Some(1.0)),
-    (MemifContender::NativeInC, MemifContender::Native, Some(1.03)),
+    (MemifContender::NativeInC, MemifContender::Native, Some(1.02)),
 ];
 /// Rates in frames per second.
 const RATES: [(f64, &str); 3] = [(1e3, "1,000/s"), (1e5, "100,000/s"), (1e6, "1,000,000/s")];

@@ -5,7 +5,7 @@ use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
 
 /// Upper bound of the difference to the plain loop, in nanoseconds.
-const BOUND: f64 = 2.0;
+const BOUND: f64 = 1.0;
 
 /// Compares the whole loop on a memory port with plain C.
 ///

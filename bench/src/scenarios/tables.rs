@@ -10,6 +10,10 @@ use crate::slices::{Effort, Pairs};
 
 /// Upper bound of the ratio; see the README.
 const HASH_BOUND: f64 = 1.2;
+/// Upper bound of the ratio to the fastest rival for IPv4.
+const PREFIX_BOUND: f64 = 1.05;
+/// Upper bound of the ratio to the fastest rival for IPv6.
+const PREFIX6_BOUND: f64 = 1.0;
 /// Number of rounds after which the programs are restarted.
 const RESTART: usize = 8;
 /// Number of rounds after which programs are restarted that take seconds to build their tables.
@@ -96,7 +100,8 @@ pub fn prefixes(report: &mut Report, options: &Options) -> Result<()> {
             }
             let work = format!("longest prefix, {place}");
             let best = best(&found[2..], set);
-            push(report, &work, [&found[0], best], set, None);
+            let bound = if name.starts_with("IPv6") { PREFIX6_BOUND } else { PREFIX_BOUND };
+            push(report, &work, [&found[0], best], set, Some(bound));
         }
     }
     report.figures.push(costs);

@@ -10,7 +10,7 @@ use crate::scenarios::router::routed_lane::effort;
 
 /// Upper bounds of the difference to macswap in nanoseconds: with 10,000 and with 1,000,000
 /// sessions.
-const BOUNDS: [f64; 2] = [60.0, 100.0];
+const BOUNDS: [f64; 2] = [50.0, 75.0];
 
 const DIRECTIONS: [Direction; 2] = [Direction::Uplink, Direction::Downlink];
 
