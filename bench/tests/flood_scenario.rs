@@ -9,6 +9,9 @@ use fastlane_bench::scenarios::upf_flood::flood::{Flooded, Junk, Load, answers, 
 use fastlane_testing::skip;
 
 const TURN: Duration = Duration::from_millis(50);
+/// Maximum number of turns until the lane has had the CPU in one. Linux takes it from a real-time
+/// thread for 50 ms in each second, and other programs may have it.
+const ATTEMPTS: usize = 50;
 
 fn with_sessions(
     body: impl FnOnce(&RouteMirror, &mut Sessions) -> fastlane_bench::Result<()> + Send,
@@ -34,7 +37,13 @@ fn what_is_sent_comes_or_is_counted() {
     with_sessions(|ways, sessions| {
         // A turn fails if its accounts do not add up or if responses exceed the configured rates.
         let mut user_plane = Flooded::user_plane(ways, sessions)?;
-        let (rate, full) = user_plane.capacity(TURN)?;
+        let (mut rate, mut full) = user_plane.capacity(TURN)?;
+        for _ in 1..ATTEMPTS {
+            if rate > 0.0 {
+                break;
+            }
+            (rate, full) = user_plane.capacity(TURN)?;
+        }
         assert!(rate > 0.0 && full.account.good > 0, "{full:?}");
         assert_eq!(full.account.dropped, 0, "{:?}", full.account);
 
@@ -45,7 +54,14 @@ fn what_is_sent_comes_or_is_counted() {
         assert_eq!(passed.dropped, 0, "{passed:?}");
 
         // This load exceeds the rate of any lane: UE packets are lost before the lane, none in it.
-        let passed = user_plane.flood(Load { good: 30e6, junk: 60e6 }, TURN)?;
+        let flood = Load { good: 30e6, junk: 60e6 };
+        let mut passed = user_plane.flood(flood, TURN)?;
+        for _ in 1..ATTEMPTS {
+            if !passed.times.is_empty() {
+                break;
+            }
+            passed = user_plane.flood(flood, TURN)?;
+        }
         let (account, came) = (passed.account, passed.times.len() as u64);
         assert!(account.refused > 0 && account.junk_refused > 0, "{account:?}");
         assert_eq!(account.dropped, 0, "{account:?}");
