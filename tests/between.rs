@@ -63,6 +63,9 @@ impl Side {
     }
 }
 
+/// Number of packets of a short story.
+const COUNT: u64 = 5_000;
+
 fn cross(first: Side, second: Side, count: u64) {
     let story = format!("between-{first:?}-{second:?}");
     let Some(lab) = Lab::new(&story, 1) else { return };
@@ -105,7 +108,7 @@ fn cross(first: Side, second: Side, count: u64) {
 #[test]
 fn one_of_each_way_that_a_copy_takes() {
     for (first, second) in REPRESENTATIVES {
-        cross(first, second, 5_000);
+        cross(first, second, COUNT);
     }
 }
 
@@ -118,5 +121,46 @@ fn every_mechanism_forwards_to_every_other() {
         for second in &ALL[place + 1..] {
             cross(first, *second, 200_000);
         }
+    }
+}
+
+/// Frames of a network with an MTU of 9000 octets, which AF_XDP passes in up to three pieces.
+#[test]
+fn long_frames_cross_from_one_af_xdp_port_to_another() {
+    for side in [Side::XdpNative, Side::XdpGeneric] {
+        let Some(lab) = Lab::new(&format!("between-long-{side:?}"), 1) else { return };
+        let (a, b) = (side.prepare(&lab, 'a'), side.prepare(&lab, 'b'));
+        let ends = [
+            (&lab.left, "wirea"),
+            (&lab.left, "wireb"),
+            (&lab.right, "wirea"),
+            (&lab.right, "wireb"),
+        ];
+        for (host, wire) in ends {
+            host.run(&["ip", "link", "set", wire, "mtu", "9000"]);
+        }
+        let lanes = json!({"frame-size": 16384, "frames": 1024});
+        let port = |end: &End<'_>| json!({"driver": end.near, "kernel": "none"});
+        let ports = json!({"a": port(&a), "b": port(&b)});
+        let configuration = json!({"lanes": lanes, "ports": ports});
+        let crossing = Application::start(&lab, &lab.left, &binary("cross"), configuration);
+        let mut beyond = Application::steered(&b.far);
+        beyond["lanes"] = lanes.clone();
+        let beyond = Application::start(&lab, b.host, &binary("macswap"), beyond);
+        let settings = json!({
+            "count-packets": COUNT, "outstanding-packets": 32, "flows": {}, "lanes": lanes,
+            "frame-bytes": [60, 3840, 3841, 9014],
+        });
+        let (report, _) = measure(&lab, a.host, &a.far, settings);
+        assert_eq!(report.sent(), COUNT);
+        report.assert_intact();
+        let totals = crossing.totals();
+        for (from, to) in [("a", "b"), ("b", "a")] {
+            let message = format!("{side:?}, {from} to {to}: {}", totals.0);
+            assert_eq!(totals.port(from, "verdict_forward"), COUNT, "{message}");
+            assert_eq!(totals.port(to, "sent_packets"), COUNT, "{message}");
+        }
+        crossing.stop();
+        beyond.stop();
     }
 }

@@ -11,6 +11,7 @@ use fastlane_core::{Pool, PortId};
 use fastlane_steer::{Program, ProgramHandover, XdpMode};
 use fastlane_table::SharedMemory;
 
+use crate::chunks::FRAME_SIZES;
 use crate::in_flight::{FrameQuota, FrameSet};
 use crate::kernel_state::KernelState;
 use crate::mtu::TransmitLength;
@@ -51,9 +52,8 @@ pub fn adopt_lane(
     headroom: usize,
     lane: Vec<AdoptRequest<'_>>,
 ) -> Result<(Pool, Vec<OpenedQueue>), Error> {
-    let most = rustix::param::page_size();
-    if !frame_size.is_power_of_two() || !(2048..=most).contains(&frame_size) {
-        return Err(Error::FrameSize { size: frame_size, most });
+    if !frame_size.is_power_of_two() || !FRAME_SIZES.contains(&frame_size) {
+        return Err(Error::FrameSize { size: frame_size });
     }
     let frames = u32::try_from(memory.len() / frame_size).unwrap_or(0);
     let none = FrameSet::empty(frames, frame_size);
@@ -72,7 +72,7 @@ pub fn adopt_lane(
         }
     }
     let pool = Pool::adopt(memory, frame_size, headroom, &|index| in_flight.contains(index));
-    let mut pool = pool.map_err(|_| Error::FrameSize { size: frame_size, most })?;
+    let mut pool = pool.map_err(|_| Error::FrameSize { size: frame_size })?;
     let quota = FrameQuota::new(&pool.layout(), queues);
     let mut opened = Vec::with_capacity(queues);
     for (queue, settings) in found {

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use fastlane_core::{Pool, PoolLayout, PortId, Queue};
 use rustix::io::Errno;
 
+use crate::chunks::{FRAME_SIZES, is_multi_buffer};
 use crate::in_flight::FrameQuota;
 use crate::kernel_state::KernelState;
 use crate::queue::{BoundSocket, OpenQueue};
@@ -105,8 +106,10 @@ struct UmemMode {
 }
 
 impl UmemMode {
-    fn as_first(self) -> Binding<'static> {
-        Binding::First { zero_copy: self.zero_copy, need_wakeup: self.need_wakeup }
+    fn as_first(self, pool: &PoolLayout) -> Binding<'static> {
+        let Self { zero_copy, need_wakeup } = self;
+        let multi_buffer = is_multi_buffer(pool.frame_size());
+        Binding::First { zero_copy, need_wakeup, multi_buffer }
     }
 }
 
@@ -146,9 +149,8 @@ struct Binder<'a> {
 impl<'a> Binder<'a> {
     /// Creates a binder for a lane with this number of queues.
     fn new(pool: &'a PoolLayout, queues: usize) -> Result<Self, Error> {
-        let most = rustix::param::page_size();
-        if !(2048..=most).contains(&pool.frame_size()) {
-            return Err(Error::FrameSize { size: pool.frame_size(), most });
+        if !FRAME_SIZES.contains(&pool.frame_size()) {
+            return Err(Error::FrameSize { size: pool.frame_size() });
         }
         Ok(Self { pool, umems: Vec::new(), quota: FrameQuota::new(pool, queues) })
     }
@@ -239,7 +241,7 @@ impl<'a> Binder<'a> {
             .rings(settings.receive_ring, settings.transmit_ring)
             .map_err(|source| kernel(interface, "creating the rings", source))?;
         let first = umem.map(|umem| umem.first.as_fd());
-        let binding = first.map_or(mode.as_first(), Binding::Sharing);
+        let binding = first.map_or(mode.as_first(self.pool), Binding::Sharing);
         let mut bound = socket.bind_when_free(settings.index, queue, binding);
         // The fallback reuses the socket: the memory of a closed one counts as locked for a while.
         let fallback = fallback.filter(|mode| self.umems.iter().all(|umem| umem.mode != *mode));
@@ -247,9 +249,9 @@ impl<'a> Binder<'a> {
         let mut refusal = None;
         if let (true, true, Some(fallback)) = (refused, first.is_none(), fallback) {
             (mode, refusal) = (fallback, bound.err());
-            bound = socket.bind_when_free(settings.index, queue, mode.as_first());
+            bound = socket.bind_when_free(settings.index, queue, mode.as_first(self.pool));
         }
-        bound.map_err(|errno| not_bound(settings, queue, mode, errno))?;
+        bound.map_err(|errno| self.not_bound(settings, queue, mode, errno))?;
         let is_first = first.is_none();
         let umem = number.unwrap_or(self.umems.len()) as u32;
         if is_first {
@@ -260,6 +262,27 @@ impl<'a> Binder<'a> {
             self.umems.push(Umem { mode, first });
         }
         Ok(Bound { socket, rings, umem, is_first, refusal })
+    }
+
+    /// Returns the error of a refused bind(2).
+    fn not_bound(&self, settings: &Settings, queue: u32, mode: UmemMode, errno: Errno) -> Error {
+        let interface = settings.interface.clone();
+        match errno {
+            Errno::BUSY => Error::QueueBusy { interface, queue },
+            Errno::NODEV | Errno::NXIO => Error::NoInterface { interface },
+            Errno::PERM | Errno::ACCESS => Error::NoPrivilege { interface },
+            // Drivers report in different ways that they cannot do zero-copy, or not as configured.
+            _ if mode.zero_copy => Error::ModeUnavailable {
+                interface,
+                mode: Mode::ZeroCopy,
+                reason: refused_zero_copy(errno),
+            },
+            Errno::INVAL if is_multi_buffer(self.pool.frame_size()) => {
+                Error::NoMultiBuffer { interface, queue, size: self.pool.frame_size() }
+            }
+            Errno::INVAL => Error::NoQueue { interface, queue },
+            _ => kernel(&interface, &format!("binding to queue {queue}"), errno.into()),
+        }
     }
 }
 
@@ -286,23 +309,6 @@ fn not_registered(interface: &str, pool: &PoolLayout, errno: Errno) -> Error {
             }
         }
         _ => kernel(interface, "registering the pool as UMEM", errno.into()),
-    }
-}
-
-fn not_bound(settings: &Settings, queue: u32, mode: UmemMode, errno: Errno) -> Error {
-    let interface = settings.interface.clone();
-    match errno {
-        Errno::BUSY => Error::QueueBusy { interface, queue },
-        Errno::NODEV | Errno::NXIO => Error::NoInterface { interface },
-        Errno::PERM | Errno::ACCESS => Error::NoPrivilege { interface },
-        // Drivers report in different ways that they cannot do zero-copy, or not as configured.
-        _ if mode.zero_copy => Error::ModeUnavailable {
-            interface,
-            mode: Mode::ZeroCopy,
-            reason: refused_zero_copy(errno),
-        },
-        Errno::INVAL => Error::NoQueue { interface, queue },
-        _ => kernel(&interface, &format!("binding to queue {queue}"), errno.into()),
     }
 }
 

@@ -20,6 +20,7 @@ pub struct Device {
     pub(crate) attached: XdpMode,
     /// True if zero-copy was refused on a queue; it is not tried again.
     pub(crate) copies: bool,
+    /// Longest frame that the pool can hold.
     pub(crate) max_length: u32,
     /// Longest frame that its queues transmit.
     pub(crate) transmit_length: TransmitLength,
@@ -51,13 +52,32 @@ impl Device {
         let attached = attach(&mut program, &settings, &mut fallbacks)?;
         let transmit_length = TransmitLength::of_interface(settings.index);
         let copies = false;
-        Ok(Self { settings, program, attached, copies, max_length, transmit_length, fallbacks })
+        let mut device =
+            Self { settings, program, attached, copies, max_length, transmit_length, fallbacks };
+        device.limit_claims()?;
+        Ok(device)
     }
 
     /// Follows another MTU of the interface: from now on its queues drop longer frames, as the
     /// kernel does.
-    pub fn set_mtu(&self, mtu: u32) {
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses to steer by it.
+    pub fn set_mtu(&mut self, mtu: u32) -> Result<(), Error> {
         self.transmit_length.set_mtu(mtu);
+        self.limit_claims()
+    }
+
+    /// Leaves longer frames than the interface has to Linux if the network stack runs the program:
+    /// it shows several TCP segments as one frame (GRO, and GSO of a sender on the same machine),
+    /// which only Linux can split.
+    fn limit_claims(&mut self) -> Result<(), Error> {
+        if self.attached == XdpMode::Native {
+            return Ok(());
+        }
+        let longest = self.transmit_length.with_two_tags();
+        let longest = u32::try_from(longest).unwrap_or(u32::MAX).min(self.max_length);
+        Ok(self.program.set_max_length(longest)?)
     }
 
     /// Replaces the rules while frames arrive. Each frame is matched against either the old or the

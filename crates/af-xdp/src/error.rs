@@ -86,13 +86,26 @@ pub enum Error {
     /// The frame size cannot be used with AF_XDP.
     #[error(
         "frames of {size} bytes cannot be used with AF_XDP: \"frame-size\" must be a power of two \
-         from 2048 to {most} (the page size)"
+         from 2048 to 65536"
     )]
     FrameSize {
         /// Frame size of the pool in bytes.
         size: usize,
-        /// Page size in bytes, the maximum.
-        most: usize,
+    },
+    /// The device does not have this queue, or the kernel does not support frames that are larger
+    /// than a page.
+    #[error(
+        "no queue {queue} on `{interface}` for frames of {size} bytes: frames larger than a page \
+         need Linux 6.6, set \"frame-size\" to 4096 on an older one; `ethtool -l {interface}` \
+         lists the queues"
+    )]
+    NoMultiBuffer {
+        /// Name of the interface.
+        interface: String,
+        /// Queue number.
+        queue: u32,
+        /// Frame size of the pool in bytes.
+        size: usize,
     },
     /// A queue of a process that has ended cannot be taken over.
     #[error(

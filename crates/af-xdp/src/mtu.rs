@@ -9,7 +9,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 /// Length of an Ethernet header and one VLAN tag: the excess of a frame over the MTU that the
 /// kernel accepts (`is_skb_forwardable` in net/core/dev.c).
-const BEYOND_MTU: usize = 14 + 4;
+const BEYOND_MTU: usize = 14 + VLAN_TAG;
+const VLAN_TAG: usize = 4;
 
 /// Maximum length of a frame that an interface transmits. The kernel drops a longer one without an
 /// error on the socket. The thread that follows the interface writes it; all queues of the device
@@ -29,6 +30,11 @@ impl TransmitLength {
     /// Follows another MTU, in octets.
     pub(crate) fn set_mtu(&self, mtu: u32) {
         self.0.store(mtu as usize + BEYOND_MTU, Ordering::Relaxed);
+    }
+
+    /// Returns the length in octets of a frame with two VLAN tags.
+    pub(crate) fn with_two_tags(&self) -> usize {
+        self.get().saturating_add(VLAN_TAG)
     }
 
     /// Returns the length in octets.

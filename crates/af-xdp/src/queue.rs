@@ -14,6 +14,7 @@ use fastlane_steer::{Program, ProgramError};
 use fastlane_wire::checksum;
 
 use crate::QueueDescription;
+use crate::chunks::Chunks;
 use crate::in_flight::InFlight;
 use crate::kernel_state::KernelState;
 use crate::ring::{self, Descriptor, Rings, TxWakeup};
@@ -23,9 +24,6 @@ use crate::socket::Socket;
 const MAX_WAKEUPS: usize = 64;
 /// Time without transmit wake-ups after the kernel reported that the link is down, in nanoseconds.
 const DOWN_PAUSE: u64 = 1_000_000;
-/// XDP_PKT_CONTD: the frame continues in the next descriptor. Multi-buffer mode is not enabled, so
-/// a descriptor with this flag is invalid.
-const CONTINUED: u32 = 1;
 /// Length of an Ethernet header in bytes, the minimum that is transmitted.
 const MIN_LENGTH: usize = 14;
 
@@ -144,6 +142,7 @@ pub(crate) struct BoundSocket {
 pub(crate) struct OpenQueue {
     socket: Socket,
     in_flight: InFlight,
+    chunks: Chunks,
     rings: Rings,
     state: KernelState,
     port: PortId,
@@ -172,10 +171,11 @@ pub(crate) struct OpenQueue {
 
 /// Result of preparing one packet for the transmit ring.
 enum TxOutcome {
-    Descriptor(Descriptor),
+    /// The frame is lent; `count` descriptors are to be written.
+    Lent { address: u64, length: usize, count: u32 },
     /// The packet can never be sent.
     Never,
-    /// The pool has no free frame to copy the packet into.
+    /// The ring has too few free slots, or the pool no free frame to copy the packet into.
     NotNow,
 }
 
@@ -205,26 +205,57 @@ impl OpenQueue {
         }
     }
 
-    /// Returns the packet of a receive descriptor, or `None` if the descriptor is invalid.
+    /// Returns the packet of a receive descriptor and of those that continue it, or `None` if a
+    /// descriptor is invalid.
     #[inline]
     fn packet(&mut self, descriptor: Descriptor, pool: &mut Pool) -> Option<Packet> {
+        let mut packet = self.chunk(descriptor, pool);
+        if !descriptor.ends_packet() {
+            packet = self.join(packet, pool);
+        }
+        if self.virtual_device
+            && let Some(packet) = &mut packet
+        {
+            mark_partial_checksum(packet);
+        }
+        packet
+    }
+
+    /// Returns what one descriptor names as a packet, or `None` if the descriptor is invalid.
+    #[inline]
+    fn chunk(&mut self, descriptor: Descriptor, pool: &mut Pool) -> Option<Packet> {
         let frame = self.in_flight.reclaim(pool, descriptor.address)?;
         self.receiving = self.receiving.saturating_sub(1);
-        if descriptor.options & CONTINUED != 0 {
-            pool.give(frame);
-            return None;
-        }
         let offset = descriptor.address as usize & (pool.frame_size() - 1);
-        match pool.packet(frame, offset, descriptor.length as usize, self.port) {
-            Ok(mut packet) => {
-                if self.virtual_device {
-                    mark_partial_checksum(&mut packet);
+        let packet = pool.packet(frame, offset, descriptor.length as usize, self.port);
+        packet.map_err(|frame| pool.give(frame)).ok()
+    }
+
+    /// Copies the chunks that follow behind the first one, into its frame. Returns `None` if they
+    /// do not fit or a descriptor is invalid. The kernel publishes all descriptors of a packet at
+    /// once (`xsk_flush` in net/xdp/xsk.c).
+    #[cold]
+    fn join(&mut self, mut whole: Option<Packet>, pool: &mut Pool) -> Option<Packet> {
+        loop {
+            let descriptor = self.rings.receive.pop();
+            let part = descriptor.and_then(|descriptor| self.chunk(descriptor, pool));
+            let tail = match (&mut whole, &part) {
+                (Some(whole), Some(part)) => whole.append(part.len()),
+                _ => None,
+            };
+            let is_joined = match (tail, &part) {
+                (Some(tail), Some(part)) => {
+                    tail.copy_from_slice(part.bytes());
+                    true
                 }
-                Some(packet)
+                _ => false,
+            };
+            part.into_iter().for_each(|mut part| pool.release(&mut part));
+            if !is_joined && let Some(mut whole) = whole.take() {
+                pool.release(&mut whole);
             }
-            Err(frame) => {
-                pool.give(frame);
-                None
+            if descriptor.is_none_or(|descriptor| descriptor.ends_packet()) {
+                return whole;
             }
         }
     }
@@ -251,18 +282,21 @@ impl OpenQueue {
     #[inline]
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
         let mut sent = Sent::default();
-        let wanted = packets.len().min(self.transmit_quota.saturating_sub(self.sending()));
-        let mut free = self.rings.transmit.free(wanted as u32).min(wanted as u32);
+        let mut quota = packets.len().min(self.transmit_quota.saturating_sub(self.sending()));
+        let mut free = self.rings.transmit.free((quota * self.chunks.per_frame()) as u32);
         for packet in packets {
-            if free == 0 {
+            if quota == 0 {
                 break;
             }
-            match self.lend_packet(packet, pool) {
-                TxOutcome::Descriptor(descriptor) => {
-                    self.rings.transmit.push(descriptor);
-                    free -= 1;
+            match self.lend_packet(packet, pool, free) {
+                TxOutcome::Lent { address, length, count } => {
+                    for descriptor in self.chunks.descriptors(address, length) {
+                        self.rings.transmit.push(descriptor);
+                    }
+                    quota -= 1;
+                    free -= count;
                     sent.packets += 1;
-                    sent.bytes += u64::from(descriptor.length);
+                    sent.bytes += length as u64;
                 }
                 TxOutcome::Never => pool.release(packet),
                 TxOutcome::NotNow => break,
@@ -275,16 +309,23 @@ impl OpenQueue {
         sent
     }
 
-    /// Moves a packet's frame to the frames in flight, and returns its transmit descriptor.
+    /// Moves a packet's frame to the frames in flight, if its descriptors fit into `free` slots.
     #[inline]
-    fn lend_packet(&mut self, packet: &mut Packet, pool: &mut Pool) -> TxOutcome {
+    fn lend_packet(&mut self, packet: &mut Packet, pool: &mut Pool, free: u32) -> TxOutcome {
         let length = packet.len();
         if length < MIN_LENGTH || length > self.state.max_length() || !packet.complete_checksum() {
             return TxOutcome::Never;
         }
-        let (address, frame) = match pool.offset_of(packet) {
+        let own = pool.offset_of(packet);
+        if own.is_none() && length > pool.room() {
+            return TxOutcome::Never;
+        }
+        let count = self.chunks.spanned(own.unwrap_or(pool.data_offset() as u64), length);
+        if count > free {
+            return TxOutcome::NotNow;
+        }
+        let (address, frame) = match own {
             Some(address) => (address, packet.take_frame()),
-            None if length > pool.room() => return TxOutcome::Never,
             None => {
                 let Some(mut copy) = copy(packet, pool) else { return TxOutcome::NotNow };
                 pool.release(packet);
@@ -294,7 +335,8 @@ impl OpenQueue {
         };
         match frame.and_then(|frame| self.in_flight.lend(pool, frame)) {
             Some(_) => {
-                TxOutcome::Descriptor(Descriptor { address, length: length as u32, options: 0 })
+                self.chunks.lend(address, count);
+                TxOutcome::Lent { address, length, count }
             }
             None => TxOutcome::Never,
         }
@@ -360,6 +402,9 @@ impl OpenQueue {
         let mut any = false;
         while let Some(address) = self.rings.completion.pop() {
             any = true;
+            if !self.chunks.complete(address) {
+                continue;
+            }
             match self.in_flight.reclaim(pool, address) {
                 Some(frame) => pool.give(frame),
                 None => self.invalid_descriptors += 1,

@@ -92,6 +92,14 @@ impl<M: Memory> Producer<M> {
         self.head.wrapping_sub(self.tail).min(self.memory.size())
     }
 
+    /// Returns the number of entries that the consumer has not taken and that `counts` selects.
+    pub(crate) fn count_pending(&mut self, counts: impl Fn(&M::Entry) -> bool) -> u64 {
+        let pending = self.pending();
+        let first = self.head.wrapping_sub(pending);
+        let entry = |index| self.memory.read(first.wrapping_add(index));
+        (0..pending).map(entry).filter(counts).count() as u64
+    }
+
     /// Returns the number of entries that the consumer has taken since the ring was created, modulo
     /// 2^32.
     pub(crate) fn consumed(&self) -> u32 {
@@ -141,6 +149,13 @@ impl<M: Memory> Consumer<M> {
             }
         }
         self.head.wrapping_sub(self.tail)
+    }
+
+    /// Returns the number of entries to be read that `counts` selects.
+    pub(crate) fn count_available(&mut self, counts: impl Fn(&M::Entry) -> bool) -> u64 {
+        let available = self.available(u32::MAX);
+        let entry = |index| self.memory.read(self.tail.wrapping_add(index));
+        (0..available).map(entry).filter(counts).count() as u64
     }
 
     /// Removes and returns the next entry.

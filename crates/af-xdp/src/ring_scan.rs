@@ -28,6 +28,8 @@ pub(crate) struct RingScan {
     pub(crate) frames: FrameSet,
     /// Number of them that are for receiving; the others are to be transmitted.
     pub(crate) receiving: usize,
+    /// Addresses in the transmit ring, one for each chunk.
+    pub(crate) sending: Vec<u64>,
 }
 
 impl RingScan {
@@ -51,12 +53,15 @@ impl RingScan {
         let received = received.map(|all| all.iter().map(|entry| entry.address).collect());
         frames.unite(&ring("receive", received)?);
         let receiving = frames.len();
-        let sending = rings.transmit.waiting();
-        let sending = sending.map(|all| all.iter().map(|entry| entry.address).collect());
-        if !frames.add(&ring("transmit", sending)?) {
+        let entries = rings.transmit.waiting();
+        let last = entries.as_ref().map(|all| {
+            all.iter().filter(|it| it.ends_packet()).map(|entry| entry.address).collect()
+        });
+        if !frames.add(&ring("transmit", last)?) {
             return Err("a frame is in two of its rings".to_owned());
         }
-        Ok(Self { frames, receiving })
+        let sending = entries.unwrap_or_default().iter().map(|entry| entry.address).collect();
+        Ok(Self { frames, receiving, sending })
     }
 }
 

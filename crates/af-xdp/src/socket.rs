@@ -16,6 +16,7 @@ use rustix::net::xdp::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::BusyPoll;
+use crate::chunks::chunk_size;
 use crate::ring::{Consumer, Descriptor, Mapped, Producer, Rings};
 
 /// XDP_MAX_TX_SKB_BUDGET: maximum number of frames that one call sends in copy mode; 32 unless set
@@ -40,7 +41,7 @@ const RELEASE: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Binding<'a> {
     /// The first socket of a UMEM, which sets its properties.
-    First { zero_copy: bool, need_wakeup: bool },
+    First { zero_copy: bool, need_wakeup: bool, multi_buffer: bool },
     /// Sharing the UMEM, and its properties, of a bound socket.
     Sharing(BorrowedFd<'a>),
 }
@@ -75,7 +76,7 @@ impl Socket {
         let registration = XdpUmemReg {
             addr: pool.start() as u64,
             len: (pool.frames() * pool.frame_size()) as u64,
-            chunk_size: pool.frame_size() as u32,
+            chunk_size: chunk_size(pool.frame_size()) as u32,
             // The kernel reserves KERNEL_HEADROOM in addition.
             headroom: 0,
             flags: XdpUmemRegFlags::empty(),
@@ -147,12 +148,13 @@ impl Socket {
     /// Binds the socket to a queue of an interface.
     pub(crate) fn bind(&self, index: u32, queue: u32, binding: Binding<'_>) -> Result<(), Errno> {
         match binding {
-            Binding::First { zero_copy, need_wakeup } => {
+            Binding::First { zero_copy, need_wakeup, multi_buffer } => {
                 let mut flags = match zero_copy {
                     true => SocketAddrXdpFlags::XDP_ZEROCOPY,
                     false => SocketAddrXdpFlags::XDP_COPY,
                 };
                 flags.set(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, need_wakeup);
+                flags.set(SocketAddrXdpFlags::XDP_USE_SG, multi_buffer);
                 rustix::net::bind(&self.0, &SocketAddrXdp::new(flags, index, queue))
             }
             Binding::Sharing(first) => {
@@ -184,7 +186,7 @@ impl Socket {
     /// Waits until the driver has released a queue whose socket was closed. Until then a zero-copy
     /// device may still read and write the frames. The queue can be bound again afterwards.
     pub(crate) fn await_release(pool: &PoolLayout, index: u32, queue: u32) {
-        let binding = Binding::First { zero_copy: false, need_wakeup: false };
+        let binding = Binding::First { zero_copy: false, need_wakeup: false, multi_buffer: false };
         let free = Self::new().map_err(io::Error::from).and_then(|socket| {
             socket.register(pool)?;
             let _rings = socket.rings(64, 64)?;

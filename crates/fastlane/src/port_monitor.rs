@@ -197,8 +197,10 @@ impl<'a> PortMonitor<'a> {
         };
         port.interface = Some(now.clone());
         let plan = &self.around.plan.ports[port.number];
-        if before.mtu != now.mtu {
-            lock(self.around.devices).set_mtu(port.number, now.mtu);
+        if before.mtu != now.mtu
+            && let Err(error) = lock(self.around.devices).set_mtu(port.number, now.mtu)
+        {
+            tracing::warn!("port `{}`: {error}; restart the application", plan.name);
         }
         report_changes(plan, &before, &now);
         if before.up != now.up {

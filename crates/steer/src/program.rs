@@ -34,6 +34,9 @@ const RULE_WORDS: usize = 21;
 /// Number of words of `struct steering` before its rules.
 const HEAD_WORDS: usize = 4;
 
+/// Position of `max_length` in `struct steering`.
+const MAX_LENGTH_WORD: usize = 1;
+
 /// `struct steering` as words.
 type EncodedSteering = [u32; HEAD_WORDS + MAX_RULES * RULE_WORDS];
 
@@ -104,6 +107,18 @@ impl Program {
     /// Returns [`ProgramError::Kernel`] if the kernel refuses. The old rules stay in force then.
     pub fn replace_rules(&mut self, rules: &Rules) -> Result<(), ProgramError> {
         self.tables.replace(rules, &self.settings)
+    }
+
+    /// Sets another [`Settings::max_length`], with the rules in force.
+    ///
+    /// # Errors
+    /// Returns [`ProgramError::Kernel`] if the kernel refuses. The old length stays in force then.
+    pub fn set_max_length(&mut self, max_length: u32) -> Result<(), ProgramError> {
+        if max_length != self.settings.max_length {
+            self.tables.replace_max_length(max_length)?;
+            self.settings.max_length = max_length;
+        }
+        Ok(())
     }
 
     /// Claims nothing from now on: all frames go to Linux. Otherwise as
@@ -293,6 +308,8 @@ pub(crate) struct Tables {
     steering: ArrayOfMaps<MapData, Array<MapData, EncodedSteering>>,
     /// Current value of `steering`, if this process knows it.
     current: Option<Array<MapData, EncodedSteering>>,
+    /// Content of `current`, if this process has written it.
+    written: Option<Box<EncodedSteering>>,
     pub(crate) sockets: XskMap<MapData>,
     pub(crate) counts: PerCpuArray<MapData, u64>,
     /// Descriptors in the order of `NAMES`.
@@ -324,7 +341,7 @@ impl Tables {
         let counts = table(counts, PerCpuArray::try_from)?;
         // Requires CAP_SYS_ADMIN, which may be missing: see `replace`.
         let current = steering.get(&0, 0).ok();
-        Ok(Self { steering, current, sockets, counts, descriptors })
+        Ok(Self { steering, current, written: None, sockets, counts, descriptors })
     }
 
     /// Returns the descriptors in the order of `NAMES`.
@@ -339,6 +356,14 @@ impl Tables {
         settings: &Settings,
     ) -> Result<(), ProgramError> {
         self.store(encode(rules, settings))
+    }
+
+    /// Puts another maximum length in force, from one frame to the next. In a process that took the
+    /// tables over it takes effect with the next rules.
+    pub(crate) fn replace_max_length(&mut self, max_length: u32) -> Result<(), ProgramError> {
+        let Some(mut words) = self.written.as_deref().copied() else { return Ok(()) };
+        words[MAX_LENGTH_WORD] = max_length;
+        self.store(words)
     }
 
     /// Claims nothing, from one frame to the next.
@@ -360,6 +385,7 @@ impl Tables {
         // for CVE-2023-52447 would free a table under a running program if its last descriptor were
         // closed earlier.
         self.current = Some(table);
+        self.written = Some(Box::new(words));
         Ok(())
     }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use fastlane_core::{Pool, PoolLayout, Statistics};
 
 use super::{BoundSocket, OpenQueue};
+use crate::chunks::Chunks;
 use crate::in_flight::{FrameQuota, InFlight};
+use crate::ring::Descriptor;
 use crate::ring_scan::RingScan;
 use crate::socket::Socket;
 use crate::{BoundMode, QueueDescription, Settings};
@@ -27,6 +29,7 @@ impl OpenQueue {
         Self {
             socket,
             in_flight: InFlight::new(pool),
+            chunks: Chunks::new(pool.frames(), pool.frame_size()),
             rings,
             state,
             port,
@@ -50,6 +53,7 @@ impl OpenQueue {
         debug_assert!(self.in_flight.is_of(pool) && self.in_flight.count() == 0);
         self.in_flight.inherit(&scan.frames);
         self.receiving = scan.receiving;
+        scan.sending.iter().for_each(|address| self.chunks.lend(*address, 1));
     }
 
     /// Returns the losses that the kernel has not counted.
@@ -77,8 +81,8 @@ impl OpenQueue {
     /// Counts the frames that are still in the transmit and in the receive ring: closing the socket
     /// loses them.
     pub(super) fn count_abandoned(&mut self) {
-        self.refused += u64::from(self.rings.transmit.pending());
-        self.unread = u64::from(self.rings.receive.available(u32::MAX));
+        self.refused += self.rings.transmit.count_pending(Descriptor::ends_packet);
+        self.unread = self.rings.receive.count_available(Descriptor::ends_packet);
     }
 
     /// Closes the socket, which also removes it from the steering program's map. Returns the

@@ -114,9 +114,12 @@ pub fn datagram(port: u16) -> Vec<u8> {
     frame
 }
 
-/// Returns the number of frames that the peer received since the last call.
+/// Returns the number of frames made by [`frame`] or [`datagram`] that the peer received since the
+/// last call. Linux sends frames of its own (neighbour discovery, multicast).
 pub fn count_new(peer: &mut Wire) -> usize {
-    std::iter::from_fn(|| peer.receive(Duration::ZERO)).count()
+    let is_datagram = |frame: &[u8]| frame[12..14] == [8, 0] && frame.get(23) == Some(&17);
+    let is_ours = |frame: &Vec<u8>| number(frame).is_some() || is_datagram(frame);
+    std::iter::from_fn(|| peer.receive(Duration::ZERO)).filter(is_ours).count()
 }
 
 /// Returns the number in a frame made by [`frame`].

@@ -29,8 +29,8 @@ const MAX_PORTS: usize = 256;
 /// Default time within which a port must be reopened, in seconds.
 const REOPEN_WITHIN: u64 = 60;
 
-/// Frame sizes that AF_XDP allows: at most a page (kernel: Documentation/networking/af_xdp.rst).
-const AF_XDP_FRAME_SIZES: [usize; 2] = [2048, 4096];
+/// Smallest frame size that AF_XDP allows (kernel: Documentation/networking/af_xdp.rst).
+const MIN_AF_XDP_FRAME: usize = 2048;
 
 /// Resolved configuration of an application.
 #[derive(Clone, Debug)]
@@ -174,8 +174,11 @@ impl Plan {
         });
         let ports: Vec<PortPlan> = ports.collect::<Result<_, _>>()?;
         let has_af_xdp = ports.iter().any(|port| matches!(port.driver, Driver::AfXdp(_)));
-        if has_af_xdp && !AF_XDP_FRAME_SIZES.contains(&frame_size) {
-            let what = format!("{frame_size} is not allowed with af-xdp; write 2048 or 4096");
+        if has_af_xdp && frame_size < MIN_AF_XDP_FRAME {
+            let what = format!(
+                "{frame_size} is not allowed with af-xdp; write a power of two from \
+                 {MIN_AF_XDP_FRAME} to 65536"
+            );
             return Err(refuse("lanes.frame-size", what));
         }
         check_rings(&ports, &names)?;
@@ -497,10 +500,11 @@ mod tests {
     }
 
     #[test]
-    fn af_xdp_has_frames_of_two_sizes() {
+    fn af_xdp_has_frames_of_2048_octets_and_more() {
         let wire = json!({ "driver": { "af-xdp": { "interface": "x" } } });
-        let message = refusal(json!({ "lanes": { "frame-size": 8192 }, "ports": { "a": wire } }));
-        let expected = "lanes.frame-size: 8192 is not allowed with af-xdp; write 2048 or 4096";
+        let message = refusal(json!({ "lanes": { "frame-size": 1024 }, "ports": { "a": wire } }));
+        let expected = "lanes.frame-size: 1024 is not allowed with af-xdp; \
+                        write a power of two from 2048 to 65536";
         assert_eq!(message, expected);
     }
 }

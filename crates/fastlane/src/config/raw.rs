@@ -76,8 +76,8 @@ pub struct Lanes {
     pub burst: usize,
     /// Number of frames in the pool of each lane.
     pub frames: usize,
-    /// Size of a frame in bytes, including 64 bytes of metadata: a power of two, with AF_XDP 2048
-    /// or 4096.
+    /// Size of a frame in bytes, including 64 bytes of metadata: a power of two from 1024 to 65536,
+    /// with AF_XDP from 2048 on. AF_XDP needs Linux 6.6 for more than a page (4096).
     pub frame_size: usize,
     /// Bytes before a packet that are free for prepended headers. With AF_XDP it is always 192.
     pub headroom: usize,

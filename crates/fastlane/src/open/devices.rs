@@ -180,9 +180,12 @@ impl Devices {
     }
 
     /// Follows another MTU of a port's interface.
-    pub(crate) fn set_mtu(&self, port: usize, mtu: u32) {
-        let device = self.af_xdp.iter().find(|(number, _)| *number == port);
-        device.iter().for_each(|(_, device)| device.set_mtu(mtu));
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses to steer by it.
+    pub(crate) fn set_mtu(&mut self, port: usize, mtu: u32) -> Result<(), af_xdp::Error> {
+        let device = self.af_xdp.iter_mut().find(|(number, _)| *number == port);
+        device.map_or(Ok(()), |(_, device)| device.set_mtu(mtu))
     }
 
     /// Returns the re-entry of a port.

@@ -51,7 +51,7 @@ pub(crate) fn examine(plan: &Plan, port: &PortPlan) -> Result<Vec<String>, Error
 pub(super) fn of_af_xdp(plan: &Plan, port: &PortPlan, xdp: &AfXdp) -> Result<Interface, Error> {
     let interface = query(port, &xdp.interface)?;
     let longest = af_xdp::longest_frame(plan.frame_size);
-    fits(port, &interface, longest, "4096 with af-xdp")?;
+    fits(port, &interface, longest)?;
     let (name, receive, transmit) =
         (&interface.name, interface.receive_queues, interface.transmit_queues);
     if receive > transmit {
@@ -74,7 +74,7 @@ pub(super) fn of_af_packet(
     packet: &AfPacket,
 ) -> Result<Interface, Error> {
     let interface = query(port, &packet.interface)?;
-    fits(port, &interface, room(plan), "65536 with af-packet")?;
+    fits(port, &interface, room(plan))?;
     Ok(interface)
 }
 
@@ -102,7 +102,7 @@ pub(super) fn warn_if_down(port: &PortPlan, Interface { name, up, .. }: &Interfa
     }
 }
 
-fn fits(port: &PortPlan, interface: &Interface, longest: usize, most: &str) -> Result<(), Error> {
+fn fits(port: &PortPlan, interface: &Interface, longest: usize) -> Result<(), Error> {
     let needed = interface.mtu as usize + FRAME_OVERHEAD;
     if needed <= longest {
         return Ok(());
@@ -113,7 +113,7 @@ fn fits(port: &PortPlan, interface: &Interface, longest: usize, most: &str) -> R
         &port.name,
         format!(
             "{name} has an MTU of {mtu} bytes, but a frame of the pool holds an MTU of {fitting}; \
-             increase `lanes.frame-size` (up to {most}), or run `ip link set dev {name} mtu \
+             increase `lanes.frame-size` (up to 65536), or run `ip link set dev {name} mtu \
              {fitting}`"
         ),
     ))
