@@ -13,12 +13,21 @@ pub trait LaneRing: Send {
 
     /// Takes packets from the front of the slice, as many as there is space for. Packets that no
     /// frame of the other lane can hold are taken and released. The other lane need not see the
-    /// packets before [`flush`](Self::flush).
+    /// packets before [`publish`](Self::publish).
     fn pass(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent;
 
-    /// Publishes the passed packets, wakes the other lane if it sleeps, and takes back the frames
-    /// that it has read. Returns true if the lane must not sleep before more frames return.
-    fn flush(&mut self, pool: &mut Pool) -> bool;
+    /// Publishes the passed packets. Returns true if there are any since the last call: then
+    /// [`wake`](Self::wake) must follow, behind a fence.
+    fn publish(&mut self) -> bool;
+
+    /// Wakes the other lane if it sleeps and packets were published for it. A sequentially
+    /// consistent fence must be between the publication and this; without it the other lane may
+    /// sleep on.
+    fn wake(&mut self);
+
+    /// Takes back the frames that the other lane has read. Returns true if the lane must not sleep
+    /// before more frames return.
+    fn reclaim(&mut self, pool: &mut Pool) -> bool;
 
     /// Announces that the lane is about to sleep and must be woken. Returns true if it must not
     /// sleep.

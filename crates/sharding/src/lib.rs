@@ -15,6 +15,7 @@
 //! they arrive until its old lane has processed everything that was passed to it.
 
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{Ordering, fence};
 
 use fastlane_core::{Burst, Exchange, Packet, PacketOwnership, Pool, PortId, Sent, ShardOwnership};
 use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter, PortCounters};
@@ -320,9 +321,20 @@ impl Exchange for ShardExchange {
 
     #[inline]
     fn flush(&mut self, pool: &mut Pool) -> bool {
+        let mut has_published = false;
+        for ring in self.rings.iter_mut().flatten() {
+            has_published |= ring.publish();
+        }
+        if has_published {
+            // One for all rings of a turn: it costs more than the looks at the doorbells.
+            fence(Ordering::SeqCst);
+            for ring in self.rings.iter_mut().flatten() {
+                ring.wake();
+            }
+        }
         let mut pending = !self.buffer.is_empty();
         for ring in self.rings.iter_mut().flatten() {
-            pending |= ring.flush(pool);
+            pending |= ring.reclaim(pool);
         }
         if !self.is_acknowledged {
             pending |= !self.acknowledge();

@@ -59,6 +59,13 @@ impl LaneDoorbell {
     #[inline]
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Does what [`ring`](Self::ring) does, behind a sequentially consistent fence of the caller
+    /// that follows the publication. So a sender to many sleepers needs one fence.
+    #[inline]
+    pub fn wake(&self) {
         if self.state.load(Ordering::Relaxed) == ASLEEP {
             self.ring_now();
         }

@@ -109,9 +109,18 @@ impl fastlane_sharding::LaneRing for LaneRingEnd {
     }
 
     #[inline]
-    fn flush(&mut self, pool: &mut Pool) -> bool {
+    fn publish(&mut self) -> bool {
         self.lender.publish();
-        self.lender.ring();
+        self.lender.must_ring()
+    }
+
+    #[inline]
+    fn wake(&mut self) {
+        self.lender.wake();
+    }
+
+    #[inline]
+    fn reclaim(&mut self, pool: &mut Pool) -> bool {
         self.lender.reap(pool);
         self.lender.is_short(pool)
     }

@@ -55,6 +55,20 @@ impl Lender {
         }
     }
 
+    /// Returns true if packets were lent since the other end was last woken.
+    #[inline]
+    pub(super) fn must_ring(&self) -> bool {
+        self.must_ring
+    }
+
+    /// Does what [`ring`](Self::ring) does, behind a fence of the caller.
+    #[inline]
+    pub(super) fn wake(&mut self) {
+        if std::mem::take(&mut self.must_ring) {
+            self.producer.wake();
+        }
+    }
+
     /// Takes back the packets that the other end has read.
     #[inline]
     pub(super) fn reap(&mut self, pool: &mut Pool) {

@@ -164,6 +164,12 @@ impl Producer {
         self.shared.doorbell.ring();
     }
 
+    /// Does what [`ring`](Self::ring) does, behind a fence of the caller.
+    #[inline]
+    pub(super) fn wake(&self) {
+        self.shared.doorbell.wake();
+    }
+
     /// Returns the number of packets that the consumer has not read. The others belong to the
     /// producer again.
     #[inline]
