@@ -55,7 +55,7 @@ impl HugePages {
     pub(crate) fn prepare<T>(&mut self, part: &[T]) {
         let start = part.as_ptr().addr().wrapping_sub(self.memory.start().addr().get());
         let last = start.wrapping_add(size_of_val(part)).wrapping_sub(1);
-        for page in [start / HUGE_PAGE, last / HUGE_PAGE] {
+        for page in start / HUGE_PAGE..=last / HUGE_PAGE {
             if self.visited.get(page) == Some(&false) {
                 self.make_huge(page);
             }

@@ -115,7 +115,7 @@ impl<A: Address> LpmWriter<A> {
     }
 
     /// Collapses the table's memory into huge pages, as [`SharedMemory`](crate::SharedMemory) does.
-    /// The root for IPv4 is 64 MiB and lies in small pages until then.
+    /// Only memory that a lane had read before the first insertion there lies in small pages.
     pub fn collapse(&self) {
         self.trie.reader.header.memory.collapse();
     }

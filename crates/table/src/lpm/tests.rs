@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code, reason = "guards, and the lanes of the tests")]
 
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
@@ -9,6 +10,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::counters::{Counters, LaneCounter};
+use crate::layout::Layout;
+use crate::memory::HUGE_PAGE;
 use crate::prefix_value::PrefixValue;
 use crate::simd::InstructionSet;
 use crate::{Guard, Readers, SharedMemory, SharedWords, Spec, TableError};
@@ -232,4 +235,27 @@ fn ipv4_lookups_find_a_route_of_the_address_while_routes_change() {
 #[test]
 fn ipv6_lookups_find_a_route_of_the_address_while_routes_change() {
     look_up_while_routes_change::<Ipv6Addr>();
+}
+
+#[test]
+fn the_root_lies_in_huge_pages_where_routes_are() {
+    let probe = SharedMemory::create("probe", HUGE_PAGE).unwrap();
+    if !probe.make_huge_page(0) {
+        eprintln!("skipped: this kernel makes no huge pages of shared memory");
+        return;
+    }
+    let prefix = |address: [u8; 4], length| Prefix::new(Ipv4Addr::from(address), length).unwrap();
+    let (memory, mut writer) = write(&[10, 11].map(|last| (prefix([10, 0, last, 0], 24), 1)));
+    writer.remove(prefix([10, 0, 11, 0], 24));
+    let spec = Spec::of(&memory).unwrap();
+    if memory.resident(0) == memory.resident(memory.len() / HUGE_PAGE - 1) {
+        eprintln!("skipped: all memory is in huge pages of hugetlbfs");
+        return;
+    }
+    let first = Layout::of(&spec).unwrap().index / HUGE_PAGE;
+    // A huge page has 2^19 words of the 2^24: those of eight first octets.
+    let resident = |octet: usize| memory.resident(first + octet / 8).unwrap();
+    assert_eq!((resident(10), resident(192)), (512, 0));
+    writer.insert(prefix([0, 0, 0, 0], 0), 2).unwrap();
+    assert!((0..256).step_by(8).all(|octet| resident(octet) == 512));
 }

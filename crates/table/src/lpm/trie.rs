@@ -137,6 +137,10 @@ impl<A: Address> Trie<A> {
         change: Change,
     ) -> Result<(), TableError> {
         let bits = prefix.address.to_bits();
+        if node.group.is_none() && matches!(change, Change::Insert) {
+            let covered = node.covered(bits, prefix.length.min(node.to));
+            self.huge_pages.prepare(&self.reader.root[covered]);
+        }
         if prefix.length <= node.to {
             self.fill(node, node.covered(bits, prefix.length), prefix.length, new, change);
             return Ok(());
