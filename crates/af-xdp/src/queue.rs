@@ -186,6 +186,9 @@ impl OpenQueue {
         let count = self.rings.receive.available(room).min(room);
         for _ in 0..count {
             let Some(descriptor) = self.rings.receive.pop() else { break };
+            if let Some(next) = self.rings.receive.peek() {
+                pool.prefetch(next.address);
+            }
             match self.packet(descriptor, pool) {
                 Some(packet) => {
                     if let Err(mut packet) = burst.push(packet) {

@@ -169,6 +169,12 @@ impl<M: Memory> Consumer<M> {
         Some(entry)
     }
 
+    /// Returns the next entry if it is known to be there, without removing it.
+    #[inline]
+    pub(crate) fn peek(&self) -> Option<M::Entry> {
+        (self.head != self.tail).then(|| self.memory.read(self.tail))
+    }
+
     /// Returns the number of entries that the producer has published since the ring was created,
     /// modulo 2^32.
     pub(crate) fn produced(&self) -> u32 {

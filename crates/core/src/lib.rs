@@ -42,6 +42,7 @@ mod verdict;
 
 pub use burst::Burst;
 pub use exchange::{Exchange, ShardOwnership};
+pub use fastlane_table::prefetch;
 pub use hold::{HoldBuffer, Resume};
 pub use idle::Idle;
 pub use lane::{Lane, LaneConfig};

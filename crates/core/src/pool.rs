@@ -318,6 +318,12 @@ impl Pool {
         (distance < self.memory.len()).then_some(distance as u64)
     }
 
+    /// Prefetches the cache line at an offset in the pool's memory, which need not be inside.
+    #[inline]
+    pub fn prefetch(&self, offset: u64) {
+        fastlane_table::prefetch(self.memory.start().as_ptr().wrapping_add(offset as usize));
+    }
+
     /// Lends a frame to a device and returns its offset in the pool's memory, which
     /// [`reclaim`](Self::reclaim) takes back. Returns `None` for a frame of another pool, which is
     /// lost.

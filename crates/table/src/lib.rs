@@ -90,5 +90,6 @@ pub use prefix_value::PrefixValue;
 pub use process_memory::ProcessMemory;
 pub use readers::{Readers, Snapshot, Stall};
 pub use shared_words::SharedWords;
+pub use simd::prefetch;
 pub use spec::{Key, Kind, Spec, Value};
 pub use state::{AnyState, LaneState, Reset, State, StateWords};

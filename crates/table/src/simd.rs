@@ -16,7 +16,7 @@ use crate::prefix_value::PrefixValue;
 
 /// Prefetches the cache line of `address`, which need not be valid.
 #[inline(always)]
-pub(crate) fn prefetch<T>(address: *const T) {
+pub fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint that faults on no address; SSE is part of x86_64.
     unsafe {
