@@ -1,6 +1,7 @@
 //! Threading models and lanes by key: whoever does the work, the packets that come out are the
 //! same, in the same order.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastlane::session;
@@ -217,7 +218,8 @@ fn a_lane_that_is_stuck_costs_only_its_own_keys() {
     assert!((came - 2000..=came).contains(&lost), "{lost} of {came} beyond what the ring holds");
     in_order(&of_source(&lab, 2, PACKETS, FEW));
     let client = session::connect(stuck.session()).expect("its session");
-    let refused = client.shards(Some((3, 0))).unwrap_err().to_string();
+    let refused = others_are_served_while(stuck.session(), || client.shards(Some((3, 0))));
+    let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("lane 1 has not finished a turn"), "{refused}");
     let refused = client.shards(Some((3, 2))).unwrap_err().to_string();
     assert!(refused.contains("lane 2 has no application"), "{refused}");
@@ -240,6 +242,29 @@ fn a_lane_that_is_stuck_costs_only_its_own_keys() {
     assert_eq!(stuck.totals().wire("passed_packets"), before, "now it is where it arrives");
     drop(client);
     stuck.stop();
+}
+
+/// Returns the result of a request that takes long. Panics if other clients were not served
+/// meanwhile.
+fn others_are_served_while<T: Send>(session: &Path, request: impl FnOnce() -> T + Send) -> T {
+    let (has_begun, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let long = scope.spawn(|| {
+            has_begun.store(true, Ordering::Relaxed);
+            let result = request();
+            is_over.store(true, Ordering::Relaxed);
+            result
+        });
+        let mut served = 0;
+        while !is_over.load(Ordering::Relaxed) {
+            session::connect(session).expect("its session");
+            served += usize::from(has_begun.load(Ordering::Relaxed));
+        }
+        let result = long.join().expect("the request");
+        // A few may come before the session has read the request.
+        assert!(served >= 10, "{served} other requests were served");
+        result
+    })
 }
 
 #[test]

@@ -74,11 +74,19 @@ pub struct Committed {
     pub instructions_per_packet: BTreeMap<String, f64>,
     /// Accepted growth in percent, because compilers differ slightly.
     pub allowed_growth_percent: f64,
+    /// Instructions per packet that are never exceeded, whatever is committed.
+    #[serde(default)]
+    pub at_most: BTreeMap<String, f64>,
 }
 
 impl Default for Committed {
     fn default() -> Self {
         let none = BTreeMap::new();
-        Self { packets: PACKETS, instructions_per_packet: none, allowed_growth_percent: 3.0 }
+        Self {
+            packets: PACKETS,
+            instructions_per_packet: none,
+            allowed_growth_percent: 3.0,
+            at_most: BTreeMap::new(),
+        }
     }
 }

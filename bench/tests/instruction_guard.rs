@@ -52,6 +52,9 @@ fn the_loop_takes_no_more_instructions_than_committed() {
             "{burst}: {count} instructions per packet, committed are {allowed}; if that is meant: \
              make bless-instructions ROWS={burst}"
         );
+        if let Some(most) = committed.at_most.get(burst) {
+            assert!(count <= most, "{burst}: {count} instructions per packet, the bound is {most}");
+        }
         if count * growth < *allowed {
             eprintln!("{burst}: {count} instructions per packet, committed are {allowed}: better");
         }
