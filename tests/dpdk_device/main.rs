@@ -182,3 +182,16 @@ fn lanes_do_not_wait_for_a_device_that_does_not_answer() {
         assert_eq!(ended.counter(counter), 1001, "{counter}: {}", ended.stderr);
     }
 }
+
+#[test]
+fn the_frames_of_a_lane_are_on_the_node_of_its_device() {
+    let Some(lab) = Lab::new("dpdk-node", 1) else { return };
+    let Some(object) = build(&lab, "numa_node") else { return };
+    let nodes = lab.file("nodes");
+    let variable = format!("FASTLANE_TEST_NODES={}", nodes.display());
+    let macswap = macswap(&lab, &object, &variable, &json!({}));
+    Echo::new(&lab.right, "wire0").once();
+    let _ = macswap.stop();
+    let nodes = std::fs::read_to_string(nodes).expect("mempools were created");
+    assert!(!nodes.is_empty() && nodes.lines().all(|line| line.ends_with(" on 1")), "{nodes}");
+}
