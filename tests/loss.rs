@@ -425,3 +425,51 @@ fn starts_and_stops_lose_nothing_on_a_tap_of_dpdk() {
     assert_eq!(sent, received + refused, "{received} received, {refused} refused by the device");
     assert!(received > 0);
 }
+
+/// A ring has both of its ends in one process, which ends while packets are in it.
+#[test]
+fn an_end_amid_traffic_loses_nothing_on_a_ring() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(lab) = Lab::new("loss-ends-ring", 1) else { return };
+    let ring = |peer: &str| json!({"driver": {"ring": {"peer": peer}}});
+    let ports = json!({"wire": ring("far"), "far": ring("wire")});
+    for run in 0..RUNS {
+        let report = lab.file(&format!("report-{run}.json"));
+        let app = json!({
+            "mode": "one-way", "port": "wire", "sink-port": "far", "report": report,
+            "linger-ms": 0,
+        });
+        let configuration = json!({"ports": ports, "app": app});
+        let traffic = Application::start(&lab, &lab.left, &binary("traffic"), configuration);
+        eventually("packets arrive", || traffic.totals().port("far", "received_packets") > 5000);
+        let ended = traffic.stop();
+        let sent = ended.counter("sent_packets");
+        let received = ended.counter("received_packets");
+        let unread = ended.counter("drop_transmit_error");
+        assert_eq!(sent, received + unread, "{}", ended.stderr);
+        assert!(received > 5000, "{}", ended.stderr);
+    }
+}
+
+/// What was read of a capture file is labelled, and written or counted, before the process ends.
+#[test]
+fn an_end_amid_traffic_loses_nothing_on_capture_files() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(lab) = Lab::new("loss-ends-pcap", 1) else { return };
+    let (from, to) = (lab.file("in.pcap"), lab.file("out.pcapng"));
+    let frames: Vec<Vec<u8>> = (0..100_u8).map(|number| vec![number; 60]).collect();
+    std::fs::write(&from, capture(&frames)).expect("the capture is written");
+    for _ in 0..RUNS {
+        let driver = json!({"pcap": {"read": from, "write": to, "repeat": 1_000_000}});
+        let macswap = Application::macswap(&lab, json!({"ports": {"wire": {"driver": driver}}}));
+        eventually("it is read", || macswap.totals().wire("received_packets") > 5000);
+        let ended = macswap.stop();
+        let received = ended.counter("received_packets");
+        let sent = ended.counter("sent_packets");
+        assert_eq!(received, ended.counter("verdict_reflect"), "{}", ended.stderr);
+        assert_eq!(received, sent + ended.drops(), "{}", ended.stderr);
+        // An enhanced packet block of 60 bytes is 32 bytes longer (pcapng, section 4.3).
+        let written = std::fs::metadata(&to).expect("the file is there").len();
+        assert!((sent * 92..sent * 92 + 4096).contains(&written), "{written} bytes of {sent}");
+    }
+}
