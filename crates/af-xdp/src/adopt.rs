@@ -11,8 +11,8 @@ use fastlane_core::{Pool, PortId};
 use fastlane_steer::{Program, ProgramHandover, XdpMode};
 use fastlane_table::SharedMemory;
 
-use crate::chunks::FRAME_SIZES;
-use crate::in_flight::{FrameQuota, FrameSet};
+use crate::frame_set::FrameSet;
+use crate::in_flight::{FRAME_SIZES, FrameQuota};
 use crate::kernel_state::KernelState;
 use crate::mtu::TransmitLength;
 use crate::queue::{BoundSocket, OpenQueue};

@@ -10,8 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use fastlane_core::{Pool, PoolLayout, PortId, Queue};
 use rustix::io::Errno;
 
-use crate::chunks::{FRAME_SIZES, is_multi_buffer};
-use crate::in_flight::FrameQuota;
+use crate::in_flight::{FRAME_SIZES, FrameQuota, is_multi_buffer};
 use crate::kernel_state::KernelState;
 use crate::queue::{BoundSocket, OpenQueue};
 use crate::ring::Rings;

@@ -6,8 +6,7 @@
 //! thread.
 //!
 //! A packet's way through the driver: `queue` reads and writes descriptors, `ring` has the rings
-//! and the wake-up calls, `in_flight` accounts for the frames that the kernel
-//! has, and `chunks` divides frames that are larger than a page.
+//! and the wake-up calls, and `in_flight` accounts for the frames that the kernel has.
 //!
 //! Hot restart: a process that holds duplicates of another's descriptors ([`Device::handover`],
 //! [`XskQueue::handover`], and the pool's memory) keeps its device and queues open. A successor
@@ -18,10 +17,10 @@
 
 mod adopt;
 mod bind;
-mod chunks;
 mod description;
 mod device;
 mod error;
+mod frame_set;
 mod in_flight;
 mod kernel_state;
 mod mtu;

@@ -14,8 +14,7 @@ use fastlane_steer::{Program, ProgramError};
 use fastlane_wire::checksum;
 
 use crate::QueueDescription;
-use crate::chunks::Chunks;
-use crate::in_flight::InFlight;
+use crate::in_flight::{Chunks, InFlight};
 use crate::kernel_state::KernelState;
 use crate::ring::{self, Descriptor, Rings, TxWakeup};
 use crate::socket::Socket;

@@ -7,7 +7,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::in_flight::FrameSet;
+use crate::frame_set::FrameSet;
 use crate::ring::{self, Rings, TxWakeup};
 use crate::socket::Socket;
 

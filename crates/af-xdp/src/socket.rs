@@ -16,7 +16,7 @@ use rustix::net::xdp::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::BusyPoll;
-use crate::chunks::chunk_size;
+use crate::in_flight::chunk_size;
 use crate::ring::{Consumer, Descriptor, Mapped, Producer, Rings};
 
 /// XDP_MAX_TX_SKB_BUDGET: maximum number of frames that one call sends in copy mode; 32 unless set

@@ -6,8 +6,7 @@ use std::time::Duration;
 use fastlane_core::{Pool, PoolLayout, Statistics};
 
 use super::{BoundSocket, OpenQueue};
-use crate::chunks::Chunks;
-use crate::in_flight::{FrameQuota, InFlight};
+use crate::in_flight::{Chunks, FrameQuota, InFlight};
 use crate::ring::Descriptor;
 use crate::ring_scan::RingScan;
 use crate::socket::Socket;
