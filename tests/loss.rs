@@ -446,7 +446,7 @@ fn an_end_amid_traffic_loses_nothing_on_a_ring() {
     }
 }
 
-/// What was read of a capture file is labelled, and written or counted, before the process ends.
+/// Packets that were read of a capture file are written or counted before the process ends.
 #[test]
 fn an_end_amid_traffic_loses_nothing_on_capture_files() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
