@@ -189,6 +189,9 @@ impl Device {
         let attached = if is_native { XdpMode::Native } else { XdpMode::Generic };
         let fallbacks = Vec::new();
         let transmit_length = TransmitLength::of_interface(settings.index);
-        Ok(Self { settings, program, attached, copies, max_length, transmit_length, fallbacks })
+        let mut device =
+            Self { settings, program, attached, copies, max_length, transmit_length, fallbacks };
+        device.limit_claims()?;
+        Ok(device)
     }
 }

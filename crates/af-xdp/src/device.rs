@@ -71,7 +71,7 @@ impl Device {
     /// Leaves longer frames than the interface has to Linux if the network stack runs the program:
     /// it shows several TCP segments as one frame (GRO, and GSO of a sender on the same machine),
     /// which only Linux can split.
-    fn limit_claims(&mut self) -> Result<(), Error> {
+    pub(crate) fn limit_claims(&mut self) -> Result<(), Error> {
         if self.attached == XdpMode::Native {
             return Ok(());
         }

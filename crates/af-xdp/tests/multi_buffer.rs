@@ -221,6 +221,25 @@ fn merged_segments_stay_in_linux_also_if_a_frame_could_hold_them() {
     });
 }
 
+#[test]
+fn a_successor_leaves_merged_segments_to_linux_with_new_rules_too() {
+    in_namespace("a_successor_leaves_merged_segments_to_linux_with_new_rules_too", || {
+        let addresses = veth("ours", "peer", 1);
+        let socket = socket("peer", addresses);
+        let mut pool = pool(16384);
+        let (device, opened) = open(Mode::GenericCopy, &mut pool);
+        let kept = Handover::after(pool, device, opened);
+        let adopted = kept.adopt_with(settings("ours", Mode::GenericCopy), kept.memory(), 16384);
+        let (mut device, mut pool, mut opened) = adopted.expect("the queue is adopted");
+        device.replace_rules(&Rules::default()).expect("the kernel takes the rules");
+        set_segment(&socket, 1000);
+        socket.send(&[7; 12_000]).expect("a datagram of twelve segments");
+        let too_long = || device.counts().expect("the counts").too_long;
+        assert!(until(|| 0, || too_long() == 1), "{} were too long", too_long());
+        opened[0].handle.close(&mut pool);
+    });
+}
+
 fn set_segment(socket: &std::net::UdpSocket, octets: i32) {
     use std::os::fd::AsRawFd;
     // SAFETY: the pointer and the length describe `octets`, which outlives the call.
