@@ -11,7 +11,7 @@
 use std::net::IpAddr;
 
 use fastlane_pfcp::ie::FailedRuleId;
-use fastlane_pfcp::{Cause, Fault, IeType};
+use fastlane_pfcp::{Cause, Fault, Group, IeType};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -154,6 +154,15 @@ impl Refusal {
     #[must_use]
     pub const fn unsupported(offending: IeType) -> Self {
         Self::of(Cause::SERVICE_NOT_SUPPORTED, offending)
+    }
+
+    /// Refuses a group that contains an IE of `unsupported`.
+    ///
+    /// # Errors
+    /// Returns the refusal that names the first of them.
+    pub fn any_unsupported(group: &Group<'_>, unsupported: &[IeType]) -> Result<(), Self> {
+        let found = unsupported.iter().find(|ie| group.has(**ie));
+        found.map_or(Ok(()), |ie| Err(Self::unsupported(*ie)))
     }
 
     /// Creates a refusal of an IE with an invalid value.

@@ -67,8 +67,8 @@
 //! * Time of First Packet is sent if it is known: from a lane message, or for a single packet.
 //! * DROTH reports the first drop: the lane does not count drops per URR, so a threshold beyond one
 //!   packet is refused (cause 76). Event thresholds and quotas are refused too, because no
-//!   specification says which application events count. ENVCL and the triggers of Ethernet and
-//!   multicast cause no report; their features are not announced.
+//!   specification says which application events count, and so are ENVCL, REEMR and UPINT. The
+//!   triggers of Ethernet and multicast cause no report; their features are not announced.
 //! * A report without response after N1 times T1 is sent again after 30 seconds, with the same
 //!   octets.
 //! * A response with cause 72, 74 or 77 counts as none; any other acknowledges the report.

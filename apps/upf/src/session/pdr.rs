@@ -94,14 +94,19 @@ pub(crate) struct Pdi {
 }
 
 /// IEs of a PDI that are not supported.
-const UNSUPPORTED: [IeType; 3] = [
+const UNSUPPORTED_IN_PDI: [IeType; 3] = [
     IeType::ETHERNET_PACKET_FILTER,
     IeType::TRAFFIC_ENDPOINT_ID,
     IeType::ETHERNET_PDU_SESSION_INFORMATION,
 ];
 
+/// IEs of a PDR that are not supported: activation and deactivation at a time (the feature DPDRA is
+/// not announced).
+const UNSUPPORTED_IN_PDR: [IeType; 2] = [IeType::ACTIVATION_TIME, IeType::DEACTIVATION_TIME];
+
 /// Reads Create PDR, except its PDI.
 pub(crate) fn create(group: &Group<'_>) -> Result<Pdr, Refusal> {
+    Refusal::any_unsupported(group, &UNSUPPORTED_IN_PDR)?;
     let id = group.need::<ie::PdrId>()?.0;
     let precedence = group.need::<ie::Precedence>()?.0;
     let predefined = names(group, |name: ie::ActivatePredefinedRules<'_>| name.text())?;
@@ -129,6 +134,7 @@ pub(crate) fn create(group: &Group<'_>) -> Result<Pdr, Refusal> {
 
 /// Applies Update PDR, except its PDI. Absent IEs change nothing; a list replaces the earlier list.
 pub(crate) fn update(pdr: &mut Pdr, group: &Group<'_>) -> Result<(), Refusal> {
+    Refusal::any_unsupported(group, &UNSUPPORTED_IN_PDR)?;
     if let Some(precedence) = group.find::<ie::Precedence>()? {
         pdr.precedence = precedence.0;
     }
@@ -162,8 +168,10 @@ pub(crate) fn detection(
     network: &Network,
     failed: FailedRuleId,
 ) -> Result<Pdi, Refusal> {
-    if let Some(unsupported) = UNSUPPORTED.into_iter().find(|ie| group.has(*ie)) {
-        return Err(Refusal::unsupported(unsupported));
+    Refusal::any_unsupported(group, &UNSUPPORTED_IN_PDI)?;
+    // Several addresses need the feature IP6PL, which is not announced.
+    if group.all::<ie::UeIpAddress>().nth(1).is_some() {
+        return Err(Refusal::unsupported(IeType::UE_IP_ADDRESS));
     }
     if group.has(IeType::APPLICATION_ID) {
         return Err(Refusal::of(Cause::UNKNOWN_APPLICATION_ID, IeType::APPLICATION_ID));

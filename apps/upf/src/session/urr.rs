@@ -145,21 +145,29 @@ pub(crate) fn apply(urr: &mut Urr, group: &Group<'_>) -> Result<UrrUpdate, Refus
     Ok(given)
 }
 
-/// Refuses limits that would never be reached: application events, which are not detected here, and
-/// dropped-traffic thresholds that would need a counter per URR. A refused rule is better than a
-/// quota that stops nothing or a report that never comes.
+/// IEs of a URR that are not supported: application events, which are not detected here, further
+/// monitoring times, a limited number of reports, time quotas in intervals and credit pools.
+const UNSUPPORTED: [IeType; 8] = [
+    IeType::EVENT_THRESHOLD,
+    IeType::EVENT_QUOTA,
+    IeType::SUBSEQUENT_EVENT_THRESHOLD,
+    IeType::SUBSEQUENT_EVENT_QUOTA,
+    IeType::ADDITIONAL_MONITORING_TIME,
+    IeType::NUMBER_OF_REPORTS,
+    IeType::TIME_QUOTA_MECHANISM,
+    IeType::AGGREGATED_URRS,
+];
+
+/// Refuses IEs that have no effect here, and limits that would never be reached: dropped-traffic
+/// thresholds would need a counter per URR. A refused rule is better than a quota that stops
+/// nothing or a report that never comes.
 fn refuse(group: &Group<'_>) -> Result<(), Refusal> {
-    let events = [
-        IeType::EVENT_THRESHOLD,
-        IeType::EVENT_QUOTA,
-        IeType::SUBSEQUENT_EVENT_THRESHOLD,
-        IeType::SUBSEQUENT_EVENT_QUOTA,
-    ];
-    if let Some(ie) = events.into_iter().find(|ie| group.has(*ie)) {
-        return Err(Refusal::unsupported(ie));
-    }
-    if let Some(triggers) = group.find::<ie::ReportingTriggers>()?
-        && triggers.has_any(ie::ReportingTriggers::EVETH | ie::ReportingTriggers::EVEQU)
+    use ie::ReportingTriggers as Trigger;
+    Refusal::any_unsupported(group, &UNSUPPORTED)?;
+    let unsupported =
+        Trigger::EVETH | Trigger::EVEQU | Trigger::ENVCL | Trigger::REEMR | Trigger::UPINT;
+    if let Some(triggers) = group.find::<Trigger>()?
+        && triggers.has_any(unsupported)
     {
         return Err(Refusal::unsupported(IeType::REPORTING_TRIGGERS));
     }

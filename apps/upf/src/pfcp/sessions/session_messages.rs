@@ -72,7 +72,7 @@ pub(super) fn created(w: &mut Writer<'_>, all: &[Created]) {
 }
 
 /// IEs of a session that are not supported: multi-access, time-sensitive networks, Ethernet,
-/// traffic endpoints, L2TP, multicast.
+/// traffic endpoints, L2TP, multicast. Trace Information is judged by its content.
 const UNSUPPORTED: [IeType; 10] = [
     IeType::CREATE_TRAFFIC_ENDPOINT,
     IeType::UPDATE_TRAFFIC_ENDPOINT,
@@ -90,9 +90,11 @@ const UNSUPPORTED: [IeType; 10] = [
 pub(super) fn check(message: &Message<'_>) -> Result<(), Refusal> {
     message.check()?;
     let group = message.group();
-    match UNSUPPORTED.into_iter().find(|ie| group.has(*ie)) {
-        Some(unsupported) => Err(Refusal::unsupported(unsupported)),
-        None => Ok(()),
+    Refusal::any_unsupported(&group, &UNSUPPORTED)?;
+    match group.raw(IeType::TRACE_INFORMATION) {
+        // A null length ends the trace (table 7.5.4.1-1). There is none.
+        None | Some([]) => Ok(()),
+        Some(_) => Err(Refusal::unsupported(IeType::TRACE_INFORMATION)),
     }
 }
 

@@ -11,6 +11,7 @@ mod request_properties;
 mod room;
 mod smf_dialects;
 mod ue_addresses;
+mod unsupported_ies;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
