@@ -35,14 +35,18 @@ def heartbeat_without_stamp(lab):
 
 @case(3, "association setup", GROUP)
 def setup(lab):
-    """6.2.6, 8.2.25: the features say what works. FTUP, UEIP and end markers do (cases 40, 42, 67);
-    PFD management, header enrichment and the like do not."""
+    """6.2.6, 8.2.25: the features say what works. FTUP, UEIP, end markers and suggested buffering
+    packets counts do (cases 40, 42, 67, 77), and so does redirection to an address or a URL; PFD
+    management, header enrichment, activation times, numbers of reports and several UE addresses in a
+    PDI do not."""
     answer = lab.smf.associate()
     features = answer.get(ie.UP_FUNCTION_FEATURES).ljust(6, b"\0")
     assert answer.get(ie.NODE_ID) and answer.number(ie.RECOVERY_TIME_STAMP)
-    for octet, bit, name in [(0, 0x10, "FTUP"), (1, 0x01, "EMPU"), (2, 0x04, "UEIP"), (1, 0x20, "FRRT")]:
+    works = [(0, 0x10, "FTUP"), (0, 0x80, "TREU"), (1, 0x01, "EMPU"), (1, 0x04, "UDBC"), (1, 0x20, "FRRT"), (2, 0x04, "UEIP")]
+    for octet, bit, name in works:
         assert features[octet] & bit, f"{name} is not advertised: {features.hex()}"
-    for octet, bit, name in [(0, 0x20, "PFDM"), (0, 0x40, "HEEU"), (0, 0x80, "TREU")]:
+    lacks = [(0, 0x20, "PFDM"), (0, 0x40, "HEEU"), (1, 0x10, "TRACE"), (2, 0x01, "DPDRA"), (3, 0x08, "NORP"), (3, 0x20, "IP6PL")]
+    for octet, bit, name in lacks:
         assert not features[octet] & bit, f"{name} is advertised: {features.hex()}"
 
 

@@ -89,7 +89,8 @@ pub enum Redirect {
     Both(Ipv4Addr, Ipv6Addr),
     /// HTTP requests are redirected to this URL (RFC 9110 clause 15.4.3).
     Url(String),
-    /// SIP URI: stored, without effect.
+    /// SIP URI, without effect. Requests with one are refused; records of earlier versions may have
+    /// one.
     Sip(String),
 }
 
@@ -299,7 +300,7 @@ fn redirect(information: &ie::RedirectInformation<'_>) -> Result<Redirect, Refus
             Err(Refusal::incorrect(IeType::REDIRECT_INFORMATION))
         }
         RedirectAddress::Url => Ok(Redirect::Url(text(information.address)?)),
-        RedirectAddress::SipUri => Ok(Redirect::Sip(text(information.address)?)),
+        RedirectAddress::SipUri => Err(Refusal::unsupported(IeType::REDIRECT_INFORMATION)),
     }
 }
 

@@ -54,6 +54,25 @@ fn case_46_and_77_held_packets_leave_in_order_before_later_ones() {
 }
 
 #[test]
+fn uplink_packets_are_held_up_to_the_count_of_the_bar_too() {
+    let mut world = TestLane::with_user();
+    let mut rules = simple(2);
+    rules.uplink.common.flags |= flag::HOLD;
+    (rules.cold.hold_packets, rules.cold.hold_ms) = (3, 60_000);
+    world.publish(&rules);
+    let from_user = |number| from_gnb(&g_pdu(teid(SESSION), 1, 1, &ue4(USER, SERVER, 64, number)));
+    let frames: Vec<_> = (0..5).map(from_user).collect();
+    world.show(N3, &frames);
+    assert_eq!((world.count(DropReason::Held), world.count(DropReason::HoldLimit)), (3, 2));
+    assert!(world.left(N6).is_empty());
+    world.publish(&simple(3));
+    world.show(N3, &[]);
+    let octets: Vec<_> = world.left(N6).iter().map(|frame| frame.len() - 14 - 28).collect();
+    assert_eq!(octets, [0, 1, 2]);
+    assert_eq!(world.lane.close(), 0);
+}
+
+#[test]
 fn limits_hold_for_a_burst_that_is_shown_in_parts() {
     let mut world = TestLane::with_user();
     world.publish(&holding(2, 5));

@@ -18,7 +18,7 @@ flags! {
         TREU = 7, "Traffic redirection enforcement.";
         EMPU = 8, "Sending of end markers.";
         PDIU = 9, "PDI optimisation: traffic endpoints.";
-        UDBC = 10, "Downlink buffering control.";
+        UDBC = 10, "Uplink and downlink buffering control: the Suggested Buffering Packets Count.";
         QUOAC = 11, "Quota actions.";
         TRACE = 12, "Trace.";
         FRRT = 13, "Framed routing.";
@@ -37,7 +37,7 @@ flags! {
         VTIME = 26, "Quota validity time.";
         NORP = 27, "Number of reports.";
         IPTV = 28, "IPTV.";
-        IP6PL = 29, "UE IPv6 prefixes of other lengths than 64.";
+        IP6PL = 29, "UE IPv6 prefixes of other lengths than 64, and several UE addresses in a PDI.";
         TSCU = 30, "Time sensitive communication.";
         MPTCP = 31, "MPTCP proxy.";
         ATSSS_LL = 32, "ATSSS-LL steering.";

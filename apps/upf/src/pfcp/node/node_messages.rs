@@ -61,7 +61,9 @@ fn features(settings: &Settings) -> UpFunctionFeatures {
     type Up = UpFunctionFeatures;
     let always = Up::DDND
         | Up::DLBD
+        | Up::TREU
         | Up::EMPU
+        | Up::UDBC
         | Up::QUOAC
         | Up::FRRT
         | Up::ADPDP
@@ -70,10 +72,9 @@ fn features(settings: &Settings) -> UpFunctionFeatures {
         | Up::VTIME;
     let with = |features: Up, wanted: bool, more| if wanted { features | more } else { features };
     let chosen = with(always, settings.teid == TeidChoice::Upf, Up::FTUP);
-    let mut pools = settings.pools.iter().filter(|pool| pool.allocate);
-    let chosen = with(chosen, pools.clone().next().is_some(), Up::UEIP);
-    // Pools allocate a /64 per UE. Prefixes of other lengths come from the control plane.
-    with(chosen, !pools.any(|pool| pool.prefix.contains(':')), Up::IP6PL)
+    // IP6PL is absent: it means several UE addresses in a PDI, too. Prefixes of other lengths than
+    // 64 may come from the control plane all the same.
+    with(chosen, settings.pools.iter().any(|pool| pool.allocate), Up::UEIP)
 }
 
 impl Resource {

@@ -47,14 +47,15 @@ fn case_3_setup_says_who_we_are_and_what_works() {
         Up::DDND,
         Up::DLBD,
         Up::FTUP,
+        Up::TREU,
         Up::EMPU,
+        Up::UDBC,
         Up::QUOAC,
         Up::FRRT,
         Up::ADPDP,
         Up::MNOP,
         Up::BUNDL,
         Up::VTIME,
-        Up::IP6PL,
     ];
     let all = works.into_iter().reduce(|all, one| all | one);
     assert_eq!(Some(features), all, "what works; there is no pool, so no UEIP");

@@ -43,6 +43,13 @@ fn an_address_of_each_family_in_any_order() {
 }
 
 #[test]
+fn a_sip_uri_is_refused_by_name() {
+    let mut world = SessionTestbed::new();
+    let why = refused(&mut world, &|w| far(w, Kind::SipUri, "sip:portal@example.org", ""));
+    assert_eq!(why, (76, Some(38), None));
+}
+
+#[test]
 fn what_is_no_address_of_its_kind_is_refused() {
     let mut world = SessionTestbed::new();
     for (kind, address, other) in [
