@@ -331,6 +331,12 @@ impl Settings {
         }
         network
     }
+
+    /// Returns true if GTP-U packets to this address are ours: it is configured on N3 or N9.
+    #[must_use]
+    pub fn is_tunnel_address(&self, address: IpAddr) -> bool {
+        self.interfaces.values().any(|it| it.addresses.contains(&address))
+    }
 }
 
 const fn sessions() -> u32 {

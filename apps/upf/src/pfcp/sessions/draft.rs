@@ -337,17 +337,20 @@ impl Draft<'_> {
     }
 
     /// Returns the addresses of an F-TEID that the control plane chose. One that knows no address
-    /// of ours but that of N4 writes this one; it means the address of the PDR's interface.
+    /// of ours but that of N4 writes this one; it means the address of the PDR's interface. With
+    /// addresses of others alone, no packet could arrive.
     fn endpoint_of(&self, pdr: &Pdr, requested: &ie::FTeid) -> Result<Endpoint, Refusal> {
-        let network = self.context.network;
+        let DraftContext { network, settings, .. } = &self.context;
+        let refused = Refusal::rule_by(FailedRuleId::Pdr(pdr.id), IeType::F_TEID);
         let given = [requested.v4.map(IpAddr::V4), requested.v6.map(IpAddr::V6)];
-        let n4 = &self.context.settings.n4.addresses;
-        let is_of_n4 = |it: &IpAddr| n4.contains(it) && !network.is_endpoint(*it);
-        if !given.iter().flatten().any(is_of_n4) {
+        let has = |is_meant: &dyn Fn(&IpAddr) -> bool| given.iter().flatten().any(is_meant);
+        if has(&|it| settings.n4.addresses.contains(it) && !network.is_endpoint(*it)) {
+            return network.only_endpoint(pdr.instance, pdr.source).ok_or(refused);
+        }
+        if has(&|it| settings.is_tunnel_address(*it)) {
             return Ok((requested.v4, requested.v6));
         }
-        let ambiguous = Refusal::rule_by(FailedRuleId::Pdr(pdr.id), IeType::F_TEID);
-        network.only_endpoint(pdr.instance, pdr.source).ok_or(ambiguous)
+        Err(refused)
     }
 
     fn choose(&mut self, pdr: &Pdr, requested: &ie::FTeid) -> Result<LocalTunnel, Refusal> {

@@ -271,6 +271,39 @@ fn a_tunnel_at_the_address_of_n4_ends_on_n3() {
     assert_eq!(world.ask(&request).why(), ambiguous);
 }
 
+#[test]
+fn a_tunnel_at_the_address_of_another_is_refused() {
+    let v4_only = serde_json::json!({ "interfaces": {
+        "a": { "port": "a", "role": "n3", "addresses": ["192.168.1.10", "203.0.113.10"] },
+        "c": { "port": "b", "role": "n6", "network-instances": ["internet", "office"] },
+    } });
+    let with = |world: &mut SessionTestbed, v4: Option<[u8; 4]>, v6: Option<&str>| {
+        let v6 = v6.map(|text| text.parse().unwrap());
+        let tunnel = FTeid { teid: 5, v4: v4.map(Into::into), v6, ..FTeid::default() };
+        let request = establishment(1, 77, &|w| {
+            pdr(w, 1, 1, &|w| access(w, &tunnel), &|_| {});
+            far_up(w, 1);
+        });
+        world.ask(&request).why()
+    };
+    let refused = (73, Some(21), Some(FailedRuleId::Pdr(1)));
+    let own_v6 = Some("2001:db8:3::10");
+    let mut world = SessionTestbed::new();
+    assert_eq!(with(&mut world, Some([8, 8, 8, 8]), None), refused);
+    assert_eq!(with(&mut world, None, Some("2001:db8::8")), refused);
+    assert_eq!(world.ids().len(), 0, "nothing is left of them");
+    let mut narrow = SessionTestbed::with(v4_only.clone());
+    assert_eq!(with(&mut narrow, None, own_v6), refused, "N3 has IPv4 only");
+    // One address of ours is enough, and each that is configured is one.
+    for (world, v4, v6) in [
+        (&mut world, None, own_v6),
+        (&mut narrow, Some([192, 168, 1, 10]), own_v6),
+        (&mut SessionTestbed::with(v4_only), Some([203, 0, 113, 10]), None),
+    ] {
+        assert_eq!(with(world, v4, v6), (1, None, None));
+    }
+}
+
 /// Packets that a base station sends back to the access network are the user's downlink packets, so
 /// their source is any host.
 #[test]
