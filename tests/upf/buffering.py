@@ -6,7 +6,7 @@ import ie
 import packets
 from lab import DN, GNB, mark
 from packets import IP, UDP, IPv6, Raw, gtpu
-from rules import bar, far, pdi_uplink, pdr, to_tunnel
+from rules import bar, far, pdi_uplink, pdr, qer, to_tunnel
 from scapy.layers.inet import fragment
 from smf import accept_report, report_answer
 from suite import case, equal, eventually
@@ -28,7 +28,7 @@ def parts(packet, size=200):
 def fragments(lab):
     """TS 29.244 5.2.1: fragments that are not the first follow the first one's rule: no way round a
     filter. Those that come before it, or 30 s after it, are dropped and counted. Outer fragments are
-    reassembled, in any order. Inner IPv6 is forwarded for a session that has it; what is no IP is
+    reassembled, in any order, and counted. Inner IPv6 is forwarded for a session that has it; what is no IP is
     dropped and counted."""
     shared = ie.choose(number=1)
     draft = lab.session(draft=True, v6=True)
@@ -59,9 +59,13 @@ def fragments(lab):
             gtpu(session.teid, packets.udp(session.v4, DN, marker), pdu=(0x10, 1)))
         pieces = parts(outer, 400)
         equal(len(pieces), 3, "outer fragments")
+        before = lab.outcomes()
         for piece in order:
             lab.n3.send(pieces[piece])
         lab.at_dn(marker)
+        # The last one is the packet that it completes, unless another lane has its session.
+        taken = 2 if lab.lanes == 1 else None
+        lab.have_grown(before, outer_fragment=taken, reassembled=1, forwarded_uplink=1)
     lab.goes_up(session, source=session.v6)
     garbage = packets.udp(session.v4, DN, mark())
     for first in (0x05, 0x15, 0x75, 0xF5, 0x44, 0x4F):
@@ -78,11 +82,11 @@ def fragments(lab):
 
 @case(77, "buffering: one notification, order, limits, DROBU", GROUP)
 def buffering(lab):
-    """TS 29.244 5.2.4: one Downlink Data Report for the first packet; order is kept; not more packets
-    than the BAR suggests, and not longer than the DL Buffering Duration of the answer to the report
+    """TS 29.244 5.2.4: one Downlink Data Report for the first packet, with its QFI (8.2.27); order is
+    kept; not more packets than the BAR suggests, and not longer than the DL Buffering Duration of the answer to the report
     says; DROBU throws them away; memory is bounded, by packets of a session and of a lane."""
     count = 5
-    session = lab.session(more=[bar(1, ie.u8(ie.SUGGESTED_PACKETS, count))])
+    session = lab.session(qers=[1], more=[bar(1, ie.u8(ie.SUGGESTED_PACKETS, count)), qer(1, qfi=9)])
     hold = far(2, ie.BUFF | ie.NOCP, None, ie.u8(ie.BAR_ID, 1), kind=ie.UPDATE_FAR)
     session.modify(hold)
     lab.smf.forget()
@@ -97,7 +101,11 @@ def buffering(lab):
     found = lab.smf.reports(10, until=bool) + lab.smf.reports(1)
     equal(len(found), 1, "downlink data reports")
     assert found[0].get(ie.REPORT_TYPE)[0] & 1, "Report Type says DLDR"
-    equal(found[0].get(ie.DOWNLINK_DATA_REPORT).number(ie.PDR_ID), 2, "the PDR")
+    data = found[0].get(ie.DOWNLINK_DATA_REPORT)
+    equal(data.number(ie.PDR_ID), 2, "the PDR")
+    service = data.get(ie.DOWNLINK_DATA_SERVICE)
+    assert service and service[0] & 2, f"Downlink Data Service Information without a QFI: {service}"
+    equal(service[-1], 9, "the QFI")
     forward = far(2, ie.FORW, to_tunnel(session.gnb_teid, session.gnb, group=ie.UPDATE_FORWARDING), kind=ie.UPDATE_FAR)
     session.modify(forward)
     later = lab.goes_down(session)
@@ -140,7 +148,8 @@ def held_for_a_time(lab, session, hold, forward):
     before, start = lab.outcomes(), time.monotonic()
     lab.n6.send(packets.udp(DN, session.v4, mark()))
     eventually(lambda: lab.outcomes()["hold_discarded"] > before["hold_discarded"], "the hold ends")
-    assert time.monotonic() - start < 10, "it was to end after 2 s"
+    held = time.monotonic() - start
+    assert 1.8 <= held <= 5, f"held for {held:.2f} s, it was to end after 2 s"
     assert not payloads(lab.fence()), "what was held too long came"
     session.modify(forward)
     lab.goes(session)

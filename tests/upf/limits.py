@@ -22,7 +22,9 @@ def own(lab, teid=None, **how):
     return made
 
 
-@case(41, "who chooses TEIDs: the UPF or the SMF, side by side", GROUP)
+@case(41, "who chooses TEIDs: the UPF or the SMF, side by side", GROUP,
+      changed="CHOOSE without FTUP, and a TEID of the SMF under FTUP, are accepted instead of refused with cause 71, "
+              "for there are SMFs that do so")
 def smf_teid(lab):
     """5.5.1: under `teid: smf` FTUP is not advertised; CHOOSE is accepted all the same; the SMF's TEID is
     accepted and works; one that another session uses is refused by cause 73, Failed Rule ID that PDR."""

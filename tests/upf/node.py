@@ -284,7 +284,8 @@ def pfd(lab):
     equal(lab.smf.request(ie.PFD).cause, 76, "cause")
 
 
-@case(20, "S flag wrong for the message type", GROUP)
+@case(20, "S flag wrong for the message type", GROUP,
+      changed="a node message with a SEID is answered without one, as some SMFs need it")
 def s_flag(lab):
     """7.2.2: session messages have a SEID; else the message is discarded: there is no header in which
     it could be answered. A node message with a SEID, as some SMFs send it, is answered without."""
