@@ -32,6 +32,7 @@ struct Initiation {
     addresses: Vec<IpAddr>,
     /// Number of failed attempts; it selects the address.
     failures: usize,
+    /// Time of the next attempt, in nanoseconds of `CLOCK_MONOTONIC`; 0: at once.
     due: u64,
     pause: u64,
     is_asked: bool,
@@ -55,10 +56,14 @@ impl Initiations {
         Self { all: n4.peers.iter().map(one).collect() }
     }
 
-    /// Replaces the addresses of a peer that is configured by name.
+    /// Replaces the addresses of a peer that is configured by name. Other ones are tried at once:
+    /// the pause is that of failures at the old ones.
     pub(super) fn set_addresses(&mut self, index: usize, addresses: Vec<IpAddr>) {
-        if let Some(found) = self.all.get_mut(index) {
-            found.addresses = addresses;
+        if let Some(found) = self.all.get_mut(index)
+            && found.addresses != addresses
+        {
+            (found.addresses, found.failures) = (addresses, 0);
+            (found.due, found.pause) = (0, FIRST);
         }
     }
 

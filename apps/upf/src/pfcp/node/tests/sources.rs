@@ -86,6 +86,26 @@ fn with_peers_only_those_may_associate_and_a_name_counts_once_it_is_resolved() {
 }
 
 #[test]
+fn a_name_with_another_address_is_asked_there_at_once() {
+    let mut world = NodeTestbed::new(json!({ "peers": ["other.example"] }));
+    let setups = |sent: Vec<(u64, Outgoing)>| -> Vec<SocketAddr> {
+        let is_setup = |bytes: &[u8]| type_of(bytes) == MessageType::ASSOCIATION_SETUP_REQUEST;
+        sent.iter().filter(|(_, it)| is_setup(&it.bytes)).map(|(_, it)| it.to).collect()
+    };
+    world.node.set_peer_addresses(0, &[OTHER.ip()]);
+    // It is silent: the pause between attempts has grown to a minute.
+    assert!(setups(world.pass(3000)).iter().all(|to| *to == OTHER));
+    while setups(world.pass(1)).is_empty() {}
+    let silent = setups(world.pass(100));
+    assert!(silent.len() < 4, "{silent:?}");
+    // The same addresses again change nothing.
+    world.node.set_peer_addresses(0, &[OTHER.ip()]);
+    assert_eq!(setups(world.pass(10)), []);
+    world.node.set_peer_addresses(0, &[SMF.ip()]);
+    assert_eq!(setups(world.pass(1)), [SMF]);
+}
+
+#[test]
 fn a_setup_from_another_address_is_refused_while_the_first_one_answers() {
     let mut world = NodeTestbed::new(json!({ "keep-sessions-s": 60 }));
     world.associate(SMF, 1, SMF_NAME, STARTED);
