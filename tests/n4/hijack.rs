@@ -265,10 +265,13 @@ fn a_flood_of_strangers_costs_no_session_and_little_cpu() {
     let is_soak = std::env::var_os("FASTLANE_SOAK").is_some();
     let length = Duration::from_secs(if is_soak { 60 } else { 2 });
     let Some(mut site) = Site::new("n4-flood", json!({})) else { return };
-    let (before, ways) = (site.associations(), site.ways());
+    let (before, ways, mut traffic) = (site.associations(), site.ways(), site.lab.traffic());
     let cpu = "upf_slow_half_cpu_seconds_total";
     let (over, begin, cpu_before) = (AtomicBool::new(false), Instant::now(), site.metric(cpu));
-    let Site { by_address: smf, by_name, attackers, .. } = &mut site;
+    let Site { by_address: smf, by_name, attackers, session: user, .. } = &mut site;
+    // As SMFs have it: a machine that stands still for a moment loses no request.
+    smf.t1 = Duration::from_secs(3);
+    let retransmissions = smf.inbox.retransmissions;
     let (sent, requests) = std::thread::scope(|scope| {
         let flood = scope.spawn(|| flood(attackers, ways, &over));
         let end = DropFlag(&over);
@@ -282,12 +285,15 @@ fn a_flood_of_strangers_costs_no_session_and_little_cpu() {
             smf.delete(&session);
             smf.heartbeat();
             by_name.poll();
+            traffic.send_uplink(user);
+            traffic.send_downlink(user);
             std::thread::sleep(Duration::from_millis(20));
         }
         drop(end);
         (flood.join().expect("the thread does not panic"), requests)
     });
     let elapsed = begin.elapsed();
+    let repeated = site.by_address.inbox.retransmissions - retransmissions;
     let percent = (site.metric(cpu) - cpu_before) / elapsed.as_secs_f64() * 100.0;
     let refused = site.metric("upf_pfcp_sources_refused_total");
     eprintln!(
@@ -295,7 +301,12 @@ fn a_flood_of_strangers_costs_no_session_and_little_cpu() {
          sessions meanwhile",
         elapsed.as_millis()
     );
+    let offered = elapsed.as_secs_f64() * FLOOD_RATE as f64;
+    assert!(sent as f64 >= 0.9 * offered, "{sent} datagrams are not {FLOOD_RATE} a second");
     assert!(refused * 2.0 > sent as f64, "{refused} of {sent} are counted");
+    assert_eq!(repeated, 0, "requests of the SMF that had to be repeated");
+    let arrived = traffic.collect().map(|arrivals| arrivals.len() as u64);
+    assert_eq!((arrived, arrived[0]), (traffic.offered, u64::from(requests)), "users' packets");
     assert!(percent < FLOOD_CPU as f64, "{percent:.0} % of a CPU");
     eventually("the API shows what it showed before", || site.associations() == before);
     site.smfs_go_on().expect("the SMFs go on");

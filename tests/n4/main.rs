@@ -1,6 +1,5 @@
-//! N4 of the UPF under attack and in operation: who may speak for an SMF, floods, peers by name,
-//! and the end of associations on request of the UPF. Messages are written octet by octet,
-//! independent of the codec of the UPF.
+//! N4 of the UPF under attack: who may speak for an SMF, one request at a time and as a flood.
+//! Messages of the attacker are written octet by octet, independent of the codec of the UPF.
 
 mod attempts;
 mod hijack;

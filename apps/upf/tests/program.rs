@@ -241,6 +241,25 @@ fn a_check_says_what_is_missing_and_touches_nothing() {
 }
 
 #[test]
+fn an_open_n4_is_warned_of_by_the_check_and_in_the_log() {
+    if !private("an_open_n4_is_warned_of_by_the_check_and_in_the_log") {
+        return;
+    }
+    let warning = "app.n4: any address may associate and establish sessions";
+    let folder = tempfile::tempdir().unwrap();
+    let mut open = configuration(folder.path());
+    let config = written(folder.path(), &open);
+    let (_, text) = said(&upf(&["check", &config]));
+    assert!(text.contains(warning), "{text}");
+    let supervisor = Supervisor::start(&config);
+    supervisor.wait_until_said(warning, 1);
+    drop(supervisor);
+    open["app"]["n4"]["allow"] = json!(["127.0.0.0/8"]);
+    let (_, text) = said(&upf(&["check", &written(folder.path(), &open)]));
+    assert!(!text.contains(warning), "{text}");
+}
+
+#[test]
 fn who_asks_where_nobody_is_learns_what_to_do() {
     for question in [&["sessions"][..], &["associations"], &["trace", "10.45.0.2"]] {
         let arguments = [question, &["--api", "127.0.0.1:1"]].concat();

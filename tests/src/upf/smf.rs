@@ -14,7 +14,7 @@ use super::messages::{self, SMF, SessionRequest, message};
 use super::upf_lab::{N4, RESPONSE_LIFETIME};
 use crate::{Host, PATIENCE, eventually};
 
-/// Interval of retransmissions.
+/// Default interval of retransmissions. It is short, for tests that lose requests by intention.
 const RETRANSMIT: Duration = Duration::from_millis(250);
 /// Recovery Time Stamp of the SMF in seconds since 1900. It never restarts.
 const STARTED: u32 = 3_900_000_000;
@@ -43,6 +43,8 @@ pub struct Inbox {
     pub usage: BTreeMap<(u64, u32), [u64; 2]>,
     /// Responses by sequence number.
     pub responses: BTreeMap<u32, Vec<u8>>,
+    /// Number of requests that were sent again for want of a response.
+    pub retransmissions: u64,
     /// Number of repeated responses.
     pub repeated: u64,
     /// Release requests of the UPF by sequence number, with the Graceful Release Period in seconds.
@@ -57,6 +59,8 @@ pub struct Smf {
     up_seids: BTreeMap<u64, u64>,
     /// Time of the first transmission of each request, by sequence number.
     first_sent: BTreeMap<u32, Instant>,
+    /// Interval of retransmissions.
+    pub t1: Duration,
     /// Everything that the UPF has sent.
     pub inbox: Inbox,
 }
@@ -75,7 +79,7 @@ impl Smf {
             socket
         });
         let (up_seids, first_sent) = (BTreeMap::new(), BTreeMap::new());
-        Self { socket, sequence: 0, up_seids, first_sent, inbox: Inbox::default() }
+        Self { socket, sequence: 0, up_seids, first_sent, t1: RETRANSMIT, inbox: Inbox::default() }
     }
 
     /// Returns the next sequence number.
@@ -192,9 +196,12 @@ impl Smf {
     pub fn request(&mut self, datagram: &[u8]) -> Vec<u8> {
         let (request, _) = Message::parse(datagram).expect("PFCP");
         let (sequence, end) = (request.header.sequence, Instant::now() + PATIENCE);
+        let mut attempts = 0;
         while Instant::now() < end {
+            self.inbox.retransmissions += attempts.min(1);
+            attempts += 1;
             self.send(datagram);
-            let retransmit_at = Instant::now() + RETRANSMIT;
+            let retransmit_at = Instant::now() + self.t1;
             // The socket is emptied before a retransmission: this process may have stood still.
             while self.receive() || Instant::now() < retransmit_at {
                 if let Some(response) = self.inbox.responses.get(&sequence) {
