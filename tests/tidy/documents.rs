@@ -1,5 +1,8 @@
 //! Documents agree with the source: structs, paths and links.
 
+use std::collections::BTreeMap;
+use std::process::Command;
+
 use crate::source::{files, root};
 
 /// Longest README of the project, in lines.
@@ -86,4 +89,52 @@ fn paths_of_recipes_exist() {
 fn the_readme_is_short() {
     let lines = std::fs::read_to_string(root().join("README.md")).unwrap().lines().count();
     assert!(lines <= README_LINES, "README.md has {lines} lines, more than {README_LINES}");
+}
+
+/// Lines of code of a part of the UPF, and those that depend on Fastlane.
+type PortingCount = (f64, f64);
+
+/// Returns the counts that `lab/porting` prints, by part.
+fn porting_counts() -> BTreeMap<String, PortingCount> {
+    let output = Command::new(root().join("lab/porting")).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let row = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        (words[0].to_owned(), (words[1].parse().unwrap(), words[3].parse().unwrap()))
+    };
+    text.lines().map(row).collect()
+}
+
+/// The README may be a few changes behind: its lines by 5 %, its shares by 0.5 %.
+#[test]
+fn lines_of_the_upf_that_depend_on_fastlane_are_those_that_its_readme_says() {
+    let mut rest = porting_counts();
+    let all = rest.remove("all").expect("a row for all");
+    let readme = std::fs::read_to_string(root().join("apps/upf/README.md")).unwrap();
+    let rows = readme.lines().skip_while(|line| !line.contains("depend on Fastlane | |")).skip(2);
+    let mut wrong = Vec::new();
+    for row in rows.take_while(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = row.trim_matches(['|', ' ']).split('|').map(str::trim).collect();
+        let mut parts = cells[0].split('`').skip(1).step_by(2).filter_map(|it| rest.remove(it));
+        let mut counts: Vec<PortingCount> = parts.by_ref().collect();
+        if cells[0].ends_with("and the rest") {
+            counts.extend(std::mem::take(&mut rest).into_values());
+        }
+        if cells[0] == "all" {
+            counts = vec![all];
+        }
+        let lines: f64 = counts.iter().map(|it| it.0).sum();
+        let depending: f64 = counts.iter().map(|it| it.1).sum();
+        let share = 100.0 * depending / lines;
+        let said = |cell: &str| cell.trim_end_matches(" %").parse::<f64>().expect("a number");
+        let is_near = (said(cells[1]) - lines).abs() <= 0.05 * lines
+            && (said(cells[3]) - share).abs() <= 0.5
+            && (said(cells[3]) - 100.0 * said(cells[2]) / said(cells[1])).abs() <= 0.06;
+        if !is_near {
+            wrong.push(format!("{row} is | {lines} | {depending} | {share:.1} % |"));
+        }
+    }
+    assert!(rest.is_empty(), "parts without a row: {rest:?}");
+    assert!(wrong.is_empty(), "lab/porting says:\n{}", wrong.join("\n"));
 }
