@@ -3,6 +3,10 @@
 //! packets flow at each point as the SMF expects it.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use fastlane_tests::{Application, DropFlag};
+use rustix::process::Signal;
 
 mod corpus;
 mod endpoints;
@@ -14,9 +18,10 @@ mod side_by_side;
 mod user_packet;
 mod volumes;
 
-use life::Life;
+use life::{Life, Step};
 use namespaces::Site;
 use player::Player;
+use recorded_smf::RecordedSmf;
 use side_by_side::Placement;
 
 /// Network instances that N6 has besides those of the shipped configuration.
@@ -33,12 +38,28 @@ fn read(name: &str) -> Life {
 fn play(shipped: &str, names: &[&str]) {
     let Some(site) = Site::new() else { return };
     let upf = site.start(shipped, &DATA_NETWORKS);
+    let mut last = None;
     for name in names {
         eprintln!("{name}:");
+        // The next SMF has the same address.
+        drop(last.take());
         let placement = Placement::new(read(name), 0);
-        Player::new(&site, &placement).play(&placement.life);
+        last = Some(Player::new(&site, &placement).play(&placement.life));
     }
-    upf.stop();
+    stop(upf, last.into_iter().collect());
+}
+
+/// Stops the UPF, while SMFs respond to its release requests.
+fn stop(upf: Application, smfs: Vec<RecordedSmf>) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for mut smf in smfs {
+            let over = &over;
+            scope.spawn(move || smf.serve(over));
+        }
+        let _end = DropFlag(&over);
+        upf.stop();
+    });
 }
 
 /// Plays lives at the same time against one UPF. Each has an SMF, a gNB and a user of its own.
@@ -48,14 +69,43 @@ fn play_at_once(shipped: &str, names: &[&str]) {
     let lives: Vec<Placement> = names.iter().enumerate().map(place).collect();
     lives.iter().for_each(|placement| site.add_addresses(placement));
     let upf = site.start(shipped, &DATA_NETWORKS);
-    std::thread::scope(|scope| {
+    let smfs = std::thread::scope(|scope| {
+        let mut threads = Vec::new();
         for (placement, name) in lives.iter().zip(names) {
             let play = || Player::new(&site, placement).play(&placement.life);
             let thread = std::thread::Builder::new().name((*name).to_owned());
-            thread.spawn_scoped(scope, play).expect("a thread");
+            threads.push(thread.spawn_scoped(scope, play).expect("a thread"));
         }
+        threads.into_iter().map(|thread| thread.join().expect("see above")).collect()
     });
-    upf.stop();
+    stop(upf, smfs);
+}
+
+/// The UPF gets SIGTERM in the middle of a life. It serves the session to its end, and then ends.
+fn play_across_the_end(name: &str) {
+    let Some(site) = Site::new() else { return };
+    let upf = site.start("af-packet", &DATA_NETWORKS);
+    let placement = Placement::new(read(name), 0);
+    let life = &placement.life;
+    let middle = life.steps.iter().rposition(|step| matches!(step, Step::Action(_)));
+    let middle = middle.expect("users' packets flow");
+    let mut player = Player::new(&site, &placement);
+    player.play_steps(life, 0..middle);
+    upf.process.signal(Signal::TERM);
+    player.smf.wait_for_release_request();
+    player.play_steps(life, middle..life.steps.len());
+    let ended = upf.process.wait();
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
+    let log = ended.stderr;
+    assert!(log.contains("when asked to release its association"), "{log}");
+    assert!(log.contains("ending with 0 sessions of 1 associations"), "{log}");
+}
+
+#[test]
+fn a_life_goes_on_to_its_end_when_the_upf_is_asked_to_end() {
+    for name in ["open5gs-ipv4", "free5gc-default", "sdcore-default"] {
+        play_across_the_end(name);
+    }
 }
 
 macro_rules! lives {

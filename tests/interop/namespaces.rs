@@ -100,7 +100,6 @@ impl Site {
         let app = &mut configuration["app"];
         app["node-id"] = json!(UPF);
         app["n4"]["addresses"] = json!([UPF]);
-        app["n4"]["release-s"] = json!(0); // recorded SMFs have no response to a release request
         app["sessions"] = json!(1000); // many stories run at a time
         let names = app["interfaces"]["n6"]["network-instances"].as_array_mut();
         names.expect("N6 is named").extend(data_networks.iter().map(|name| json!(name)));

@@ -1,6 +1,7 @@
 //! The player of a life: sends its messages and carries out its actions.
 
 use std::net::IpAddr;
+use std::ops::Range;
 
 use fastlane_tests::Host;
 
@@ -17,7 +18,7 @@ const PORT: u16 = 9;
 
 /// SMF, gNB and data network around a UPF, in the course of a life.
 pub(crate) struct Player<'a> {
-    smf: RecordedSmf,
+    pub(crate) smf: RecordedSmf,
     gnb: Gnb,
     data: DataNetwork<'a>,
     uplink: Uplink,
@@ -38,10 +39,20 @@ impl<'a> Player<'a> {
         Self { smf, gnb, data, uplink: Uplink::Pdr(1), held: None, reports: [0; 2], sent: 0 }
     }
 
-    /// Plays a life to its end.
+    /// Plays a life to its end. Returns the SMF, which still has its association.
     #[track_caller]
-    pub(crate) fn play(&mut self, life: &Life) {
-        for step in &life.steps {
+    pub(crate) fn play(mut self, life: &Life) -> RecordedSmf {
+        self.play_steps(life, 0..life.steps.len());
+        assert_eq!(self.gnb.rest(), [], "packets that no step asks for");
+        let [fewest, most] = self.reports;
+        assert!((fewest..=most).contains(&self.smf.reports), "{} reports", self.smf.reports);
+        self.smf
+    }
+
+    /// Plays steps of a life.
+    #[track_caller]
+    pub(crate) fn play_steps(&mut self, life: &Life, steps: Range<usize>) {
+        for step in &life.steps[steps] {
             match step {
                 Step::Uplink(uplink) => self.uplink = *uplink,
                 Step::Request(name, parts) => {
@@ -54,9 +65,6 @@ impl<'a> Player<'a> {
                 }
             }
         }
-        assert_eq!(self.gnb.rest(), [], "packets that no step asks for");
-        let [fewest, most] = self.reports;
-        assert!((fewest..=most).contains(&self.smf.reports), "{} reports", self.smf.reports);
     }
 
     fn text(&mut self, what: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, UdpSocket};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fastlane_pfcp::ie::{
@@ -43,6 +43,8 @@ pub(crate) struct RecordedSmf {
     pub(crate) reports: usize,
     /// Octets of all usage reports by URR, uplink and downlink.
     usage: BTreeMap<u32, Octets>,
+    /// The UPF has requested the release of the association.
+    is_asked_to_release: bool,
 }
 
 impl RecordedSmf {
@@ -66,6 +68,7 @@ impl RecordedSmf {
             report_numbers: BTreeSet::new(),
             reports: 0,
             usage: BTreeMap::new(),
+            is_asked_to_release: false,
         }
     }
 
@@ -227,6 +230,7 @@ impl RecordedSmf {
                 self.reports += usize::from(is_new && report.has(ReportType::DLDR));
                 self.count_usage(message.group(), IeType::USAGE_REPORT_IN_REPORT);
             }
+            MessageType::ASSOCIATION_UPDATE_REQUEST => self.is_asked_to_release = true,
             MessageType::HEARTBEAT_REQUEST | MessageType::NODE_REPORT_REQUEST => {}
             other => panic!("unexpected request of the UPF: {other}"),
         }
@@ -235,6 +239,11 @@ impl RecordedSmf {
         let mut answer = Vec::new();
         Writer::new(&mut answer).message(header, |to| match response {
             MessageType::HEARTBEAT_RESPONSE => to.put(&self.recovery),
+            // SMFs hardly support the release on request of the UPF.
+            MessageType::ASSOCIATION_UPDATE_RESPONSE => {
+                to.put(&NodeId::V4(self.address));
+                to.put(&Cause::SERVICE_NOT_SUPPORTED);
+            }
             _ => {
                 let is_node = response == MessageType::NODE_REPORT_RESPONSE;
                 to.maybe(is_node.then_some(&NodeId::V4(self.address)));
@@ -243,6 +252,23 @@ impl RecordedSmf {
         });
         self.socket.send_to(&answer, from).expect("the SMF sends");
         None
+    }
+
+    /// Responds to the UPF until `over` is true.
+    pub(crate) fn serve(&mut self, over: &AtomicBool) {
+        while !over.load(Ordering::Relaxed) {
+            self.poll();
+        }
+    }
+
+    /// Waits until the UPF has requested the release of the association.
+    #[track_caller]
+    pub(crate) fn wait_for_release_request(&mut self) {
+        let end = Instant::now() + PATIENCE;
+        while !self.is_asked_to_release {
+            assert!(Instant::now() < end, "no release request");
+            self.poll();
+        }
     }
 
     /// Waits until there are `count` downlink data reports.
