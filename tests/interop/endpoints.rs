@@ -11,6 +11,9 @@ use crate::life::DownlinkFlow;
 use crate::namespaces::{DATA_NETWORK, DATA_NETWORK_V6, N3};
 use crate::user_packet::UserPacket;
 
+/// Time within which a packet that must be dropped would have arrived.
+const ABSENT: Duration = Duration::from_millis(100);
+
 /// Message that reached the gNB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
@@ -23,6 +26,8 @@ pub(crate) enum Arrival {
 /// A gNB, or another UPF on N9.
 pub(crate) struct Gnb {
     socket: UdpSocket,
+    /// It has sent into a tunnel that does not exist, so error indications are in order.
+    has_sent_in_vain: bool,
 }
 
 impl Gnb {
@@ -32,7 +37,13 @@ impl Gnb {
             socket.set_read_timeout(Some(Duration::from_millis(10))).expect("a read timeout");
             socket
         });
-        Self { socket }
+        Self { socket, has_sent_in_vain: false }
+    }
+
+    /// Sends a packet in a tunnel of the UPF that does not exist.
+    pub(crate) fn send_in_vain(&mut self, teid: u32, inner: &UserPacket) {
+        self.has_sent_in_vain = true;
+        self.send(teid, UPLINK, 1, inner);
     }
 
     /// Sends a packet in a tunnel of the UPF, with a PDU session container.
@@ -61,6 +72,7 @@ impl Gnb {
                 self.socket.send_to(&answer, from).expect("the gNB sends");
                 None
             }
+            GtpMessageType::ERROR_INDICATION if self.has_sent_in_vain => None,
             GtpMessageType::END_MARKER => Some(Arrival::EndMarker(message.teid)),
             GtpMessageType::G_PDU => {
                 let qfi = message.pdu_session.map(|container| container.qfi);
@@ -96,6 +108,15 @@ impl Gnb {
     pub(crate) fn assert_quiet(&self) {
         let arrival = self.poll();
         assert_eq!(arrival, None, "it must not reach the gNB");
+    }
+
+    /// Asserts that no user's packet reaches the gNB for a while.
+    #[track_caller]
+    pub(crate) fn assert_no_packet(&self) {
+        let end = Instant::now() + ABSENT;
+        while Instant::now() < end {
+            assert_eq!(self.rest(), [], "it must not reach the gNB");
+        }
     }
 
     /// Waits for a packet in a flow. An end marker of another tunnel may come before it: SMFs
@@ -151,6 +172,18 @@ impl<'a> DataNetwork<'a> {
     pub(crate) fn send(&self, inner: &UserPacket) {
         let sent = self.with(inner.from, |socket| socket.send_to(&inner.payload, inner.to));
         sent.expect("the data network sends");
+    }
+
+    /// Sends an uplink packet by `send` and asserts that it does not arrive for a while.
+    #[track_caller]
+    pub(crate) fn assert_dropped(&self, uplink: &UserPacket, send: impl FnOnce()) {
+        self.with(uplink.to, |socket| {
+            socket.set_read_timeout(Some(ABSENT)).expect("a read timeout");
+            send();
+            let mut buffer = [0; 2048];
+            let arrived = socket.recv_from(&mut buffer);
+            assert!(arrived.is_err(), "an uplink packet of nobody arrived: {arrived:?}");
+        });
     }
 
     /// Sends an uplink packet by `send`, waits for it, and answers with `answer`.

@@ -16,12 +16,17 @@ use crate::volumes::Flow;
 /// UDP port in the data network where the flow does not matter.
 const PORT: u16 = 9;
 
+/// Requests after which the session has no rules, or is gone.
+const ENDS: [&str; 2] = ["delete", "an-release"];
+
 /// SMF, gNB and data network around a UPF, in the course of a life.
 pub(crate) struct Player<'a> {
     pub(crate) smf: RecordedSmf,
     gnb: Gnb,
     data: DataNetwork<'a>,
     uplink: Uplink,
+    /// TEID of the UPF in which the last uplink packet was sent.
+    last_teid: Option<u32>,
     /// Packet that the UPF holds.
     held: Option<UserPacket>,
     /// Fewest and most downlink data reports so far.
@@ -36,7 +41,8 @@ impl<'a> Player<'a> {
         let smf = RecordedSmf::new(access, placement.smf);
         let gnb = Gnb::new(access, placement.gnb);
         let data = DataNetwork::new(site.data());
-        Self { smf, gnb, data, uplink: Uplink::Pdr(1), held: None, reports: [0; 2], sent: 0 }
+        let (uplink, last_teid, held) = (Uplink::Pdr(1), None, None);
+        Self { smf, gnb, data, uplink, last_teid, held, reports: [0; 2], sent: 0 }
     }
 
     /// Plays a life to its end. Returns the SMF, which still has its association.
@@ -58,6 +64,9 @@ impl<'a> Player<'a> {
                 Step::Request(name, parts) => {
                     eprintln!("  > {name}");
                     self.smf.request(name, parts);
+                    if ENDS.contains(&&**name) {
+                        self.expect_drops(life);
+                    }
                 }
                 Step::Action(action) => {
                     eprintln!("  @ {action:x?}");
@@ -135,6 +144,19 @@ impl<'a> Player<'a> {
         UserPacket::downlink(ue, DataNetwork::endpoint(ue, PORT), &self.text(what))
     }
 
+    /// Asserts that packets of users are dropped in both directions.
+    fn expect_drops(&mut self, life: &Life) {
+        for ue in &life.ue {
+            if let Some(teid) = self.last_teid {
+                let uplink = self.uplink_packet(*ue, PORT, "uplink of nobody");
+                self.data.assert_dropped(&uplink, || self.gnb.send_in_vain(teid, &uplink));
+            }
+            let downlink = self.downlink_packet(*ue, "downlink to nobody");
+            self.data.send(&downlink);
+            self.gnb.assert_no_packet();
+        }
+    }
+
     /// Sends an uplink packet and expects it, what was held, and the answer.
     fn exchange(
         &mut self,
@@ -147,6 +169,7 @@ impl<'a> Player<'a> {
         let flow = if port.is_some() { Flow::Added } else { Flow::Default };
         let request = self.uplink_packet(ue, port.unwrap_or(PORT), "request");
         let answer = UserPacket::downlink(ue, request.to, &self.text("answer"));
+        self.last_teid = Some(teid);
         let send = || self.gnb.send(teid, UPLINK, uplink_qfi, &request);
         self.data.exchange(&request, &answer, send);
         self.expect_held(down.teid);
