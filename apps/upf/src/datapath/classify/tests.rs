@@ -111,6 +111,19 @@ fn a_threshold_is_an_event_once_and_packets_go_on() {
 }
 
 #[test]
+fn events_are_raised_in_the_last_versions_before_they_wrap_too() {
+    for version in [1, 0xFFFF_0000, 0xFFFF_0001, 0xFFFF_FFFF, 1 << 32] {
+        let mut session = fixture::typical();
+        session.version = version;
+        session.urrs[0].triggers = ReportingTriggers::START;
+        for fixture in [RuleFixture::of(session.clone()), RuleFixture::of(session).in_blocks()] {
+            let events = fixture.decide(&fixture.uplink(), 1).events;
+            assert_eq!(events, event::START, "version {version:#x}");
+        }
+    }
+}
+
+#[test]
 fn a_deadline_stops_packets_and_the_first_packet_is_an_event() {
     let mut session = fixture::typical();
     session.urrs[0].quota.validity_s = Some(5);

@@ -52,11 +52,13 @@ pub(super) fn raise(slot: CounterSlot<'_>, version: u32, new: u64) -> bool {
 
 /// Returns true if a word of events has a version shortly after this one. Within a batch some
 /// packets may have read rules that were published after those of others. Older words are not
-/// later, however often versions wrap.
+/// later, however often versions wrap. A slot without events has version 0, which is not later than
+/// the last versions before a wrap.
 #[must_use]
 pub fn is_later(word: u64, version: u32) -> bool {
-    let ahead = ((word >> 32) as u32).wrapping_sub(version);
-    ahead != 0 && ahead < 1 << 16
+    let of_word = (word >> 32) as u32;
+    let ahead = of_word.wrapping_sub(version);
+    of_word != 0 && ahead != 0 && ahead < 1 << 16
 }
 
 /// Counts a packet that passes.
