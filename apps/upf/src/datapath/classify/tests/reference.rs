@@ -219,6 +219,16 @@ impl<'s> Naive<'s> {
         if let Some(reason) = reason {
             return self.dropped(reason, &urrs, up, length, now);
         }
+        // A quota that is used up already and has no path of its own: the packet would not pass, so
+        // it uses up no other quota of that kind.
+        let mut is_dropped = false;
+        for urr in urrs.iter().filter(|_| !is_held) {
+            let length = if urr.exhausted_far.is_none() { 0 } else { length };
+            is_dropped |= self.stops(urr, up, length, now) && urr.exhausted_far.is_none();
+        }
+        if is_dropped {
+            return PlainAction::Drop(DropReason::QuotaExhausted);
+        }
         let stops: Vec<&Urr> =
             urrs.iter().copied().filter(|urr| self.stops(urr, up, length, now)).collect();
         if stops.is_empty() && is_held {
