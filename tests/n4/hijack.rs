@@ -58,7 +58,7 @@ impl Site {
         for (key, value) in n4.as_object().expect("settings") {
             settings[key] = value.clone();
         }
-        let upf = lab.start_supervised(lab.configuration(64, &[("n4", settings)]));
+        let upf = lab.start_supervised(lab.configuration(4096, &[("n4", settings)]));
         let mut by_address = lab.smf();
         let by_name = RawNode::new(right, "10.40.0.3:8805", "10.40.0.1:8805", STARTED);
         let (session, seid_of_named) = settle(&mut by_address, &by_name);
