@@ -1,5 +1,6 @@
 //! The gNB and the data network: ordinary UDP sockets in their namespaces.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -141,6 +142,20 @@ pub(crate) struct DataNetwork<'a> {
     host: &'a Host,
 }
 
+/// Binds a socket. A program that another test is starting holds a copy of each socket between fork
+/// and exec, so a port that was closed may be taken for a moment.
+fn bind(endpoint: SocketAddr) -> UdpSocket {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match UdpSocket::bind(endpoint) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            result => return result.expect("the port is free"),
+        }
+    }
+}
+
 /// Lock of the ports in the data network: lives that are played at a time use the same ones.
 static PORTS: Mutex<()> = Mutex::new(());
 
@@ -161,7 +176,7 @@ impl<'a> DataNetwork<'a> {
     fn with<T>(&self, endpoint: SocketAddr, body: impl FnOnce(&UdpSocket) -> T) -> T {
         let _only = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
         let socket = self.host.enter(|| {
-            let socket = UdpSocket::bind(endpoint).expect("the port is free");
+            let socket = bind(endpoint);
             socket.set_read_timeout(Some(PATIENCE)).expect("a read timeout");
             socket
         });
