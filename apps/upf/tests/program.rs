@@ -1,6 +1,8 @@
 //! The program as operators start it: command line, and both processes under their supervisor.
 
 use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -212,6 +214,34 @@ fn what_refuses_to_start_ends_all_with_its_status() {
 }
 
 /// Returns the configuration with another N4 address.
+/// A datagram socket shows each write(2) by itself.
+#[test]
+fn each_line_of_the_supervisor_is_one_write() {
+    if !private("upf/supervisor-lines") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = configuration(folder.path());
+    config["ports"]["n6"]["driver"]["af-packet"]["interface"] = json!("absent");
+    let (ours, theirs) = UnixDatagram::pair().unwrap();
+    ours.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_upf"));
+    command.arg(written(folder.path(), &config)).stderr(OwnedFd::from(theirs));
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let (mut lines, mut buffer) = (vec![], [0; 4096]);
+    while !lines.iter().any(|line: &String| line.contains("ending both")) {
+        let length = ours.recv(&mut buffer).expect("the supervisor ends both");
+        lines.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+    }
+    child.wait().unwrap();
+    let of_supervisor = |line: &&String| line.contains("path process");
+    assert!(lines.iter().filter(of_supervisor).count() >= 3, "{lines:?}");
+    for line in lines.iter().filter(of_supervisor) {
+        assert!(line.starts_with("upf: the ") && line.ends_with('\n'), "{line:?}");
+    }
+}
+
 fn configuration_of_n4(address: &str, folder: &Path) -> Value {
     for name in ["n3", "n6"] {
         ip(&format!("link delete {name}"));

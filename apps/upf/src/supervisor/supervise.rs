@@ -8,7 +8,7 @@
 //! process that dies meanwhile is restarted. When the control plane has ended, the fast path ends.
 
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -98,9 +98,7 @@ fn is_restarted(process: &mut Process, status: &ExitStatus) -> bool {
     match process.after(status, Instant::now()) {
         AfterExit::GiveUp => {
             let code = code(status);
-            eprintln!(
-                "upf: the {name} path process cannot start (exit status {code}); ending both"
-            );
+            log(&format!("the {name} path process cannot start (exit status {code}); ending both"));
             false
         }
         AfterExit::Restart(wait) => {
@@ -108,10 +106,17 @@ fn is_restarted(process: &mut Process, status: &ExitStatus) -> bool {
                 0 => "at once".to_owned(),
                 wait => format!("in {wait} ms"),
             };
-            eprintln!("upf: the {name} path process has ended ({status}); restarting it {wait}");
+            log(&format!("the {name} path process has ended ({status}); restarting it {wait}"));
             true
         }
     }
+}
+
+/// Logs a line by one write(2). The processes write to the same file, and `eprintln` would write the
+/// line in pieces, between which theirs could come.
+fn log(line: &str) {
+    // There is nobody to report a closed standard error to.
+    let _ = io::stderr().write_all(format!("upf: {line}\n").as_bytes());
 }
 
 fn start(process: &mut Process, plan: &Plan, is_exiting: bool) {
@@ -125,13 +130,13 @@ fn start(process: &mut Process, plan: &Plan, is_exiting: bool) {
     command.process_group(0);
     match command.spawn() {
         Ok(child) => {
-            eprintln!("upf: the {} path process has id {}", process.name, child.id());
+            log(&format!("the {} path process has id {}", process.name, child.id()));
             process.started(child, Instant::now());
         }
         Err(error) => {
             let wait = process.failed(Instant::now()).as_millis();
             let program = plan.program.display();
-            eprintln!("upf: {program} cannot be started ({error}); retrying in {wait} ms");
+            log(&format!("{program} cannot be started ({error}); retrying in {wait} ms"));
         }
     }
 }
@@ -147,7 +152,7 @@ fn end(processes: &mut [Process; 2], signals: &mut SignalPipe) -> u8 {
         let own = match wait(&mut child, limit, signals) {
             Some(ended) => code(&ended),
             None => {
-                eprintln!("upf: the {} path process does not end; killing it", process.name);
+                log(&format!("the {} path process does not end; killing it", process.name));
                 let _ = child.kill(); // it may have ended meanwhile
                 let _ = child.wait();
                 FAILED
