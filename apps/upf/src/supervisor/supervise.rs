@@ -112,8 +112,8 @@ fn is_restarted(process: &mut Process, status: &ExitStatus) -> bool {
     }
 }
 
-/// Logs a line by one write(2). The processes write to the same file, and `eprintln` would write the
-/// line in pieces, between which theirs could come.
+/// Logs a line by one write(2). The processes write to the same file, and `eprintln` would write
+/// the line in pieces, between which theirs could come.
 fn log(line: &str) {
     // There is nobody to report a closed standard error to.
     let _ = io::stderr().write_all(format!("upf: {line}\n").as_bytes());
