@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  0 magic "FLtable1"    8 groups                16 size of a slot       24 next generation
-//!  1 layout version: 1   9 lanes with a copy     17 buckets              25 writer's process id
+//!  1 layout version: 2   9 lanes with a copy     17 buckets              25 writer's process id
 //!  2 kind (Kind)        10 version of the types  18 overflow buckets     32..39 name, zero padded
 //!  3 bytes of a key     11 hash seed             19 offset of the index
 //!  4 bytes of a value   12 hash seed             20 offset of the data
@@ -24,7 +24,7 @@ use crate::spec::{Kind, Spec};
 use crate::{SharedMemory, SharedWords, TableError};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FLtable1");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Number of the first layout word.
 const LAYOUT: usize = 15;
 const GENERATION: usize = 23;

@@ -10,10 +10,12 @@ pub(crate) const PAGE: usize = 4096;
 pub(crate) const GROUP: usize = 256;
 /// Bit of a word of a prefix table that is a route.
 pub(crate) const ROUTE: u32 = 1 << 31;
-/// Bit of a word of a prefix table that links to a group.
+/// Bit of a word of a prefix table that links to a group, or with `ROUTE` to a pair.
 pub(crate) const LINK: u32 = 1 << 30;
-/// Bits of a word of a prefix table that are a value or the number of a group.
+/// Bits of a word of a prefix table that are a value or the number of a group or pair.
 pub(crate) const NUMBER: u32 = (1 << 22) - 1;
+/// Size of a pair of words of a prefix table, in bytes.
+const PAIR: usize = 8;
 /// Size of a cache line, in bytes.
 pub(crate) const CACHE_LINE: usize = 64;
 /// Maximum number of entries, groups or slots. They are numbered by 32-bit words.
@@ -113,9 +115,18 @@ impl Layout {
         // The root begins where a huge page can.
         let index = if spec.kind == Kind::Lpm4 { 2 << 20 } else { PAGE };
         let data = index + (4 << root_bits(spec.kind));
-        let rib = (data + spec.groups * GROUP * 4).next_multiple_of(PAGE);
+        let rib = (Self::pairs_after(data, spec) + spec.pairs() * PAIR).next_multiple_of(PAGE);
         let length = rib + Self::of(&spec.rib())?.length;
         Ok(Self { index, data, rib, length, ..Self::default() })
+    }
+
+    /// Returns the offset of the pairs of a prefix table, which follow its groups.
+    pub(crate) fn pairs(&self, spec: &Spec) -> usize {
+        Self::pairs_after(self.data, spec)
+    }
+
+    fn pairs_after(groups: usize, spec: &Spec) -> usize {
+        groups + spec.groups * GROUP * 4
     }
 
     fn state(spec: &Spec) -> Self {

@@ -4,17 +4,24 @@
 //! page 0   header
 //! index    the root: one word u32 per value of an address's first bits: 24 (IPv4), 16 (IPv6)
 //! data     groups of 256 words, each for the next 8 bits
+//! pairs    IPv6: two words for the next 8 bits: for the addresses inside, and for all others
 //! routes   an exact-match table with its own header: prefix to value u32; the prefix is the
 //!          address in network byte order, its length u8, and 3 (IPv4) or 7 (IPv6) zeros
 //!
 //! word     bit 31 a route: bits 29..22 length of its prefix, bits 21..0 its value
 //!          bit 30 a group: bits 21..0 its number
+//!          both a pair: bits 29..22 an octet of the addresses inside, bits 21..0 its number
 //!          0 no route
 //! ```
+//! A pair takes 8 bytes, a group 1,024. It serves where one prefix is alone among the next 256
+//! octets: its first word is that route, whose length tells which bits of the octet must be equal,
+//! or a link for exactly this octet. Its second word is the route that covers all of them. A second
+//! prefix there replaces the pair by a group.
+//!
 //! The route table is the content; the words are derived from it. If a writer is killed, the next
 //! one repairs the words and changes only wrong ones. Each lookup returns the result from before a
-//! change or after it. A group is filled before it is linked. It is unlinked when all its words are
-//! equal and could replace the word that links to it.
+//! change or after it. A group or pair is filled before it is linked. It is unlinked when all its
+//! words are equal and could replace the word that links to it.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};

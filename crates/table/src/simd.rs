@@ -117,6 +117,8 @@ pub struct TrieWords<'t> {
     pub(crate) root: &'t [AtomicU32],
     /// Words of all groups.
     pub(crate) groups: &'t [AtomicU32],
+    /// Two words for each pair; IPv4 has none.
+    pub(crate) pairs: &'t [AtomicU32],
 }
 
 /// Addresses that can be looked up with gather instructions.
@@ -206,7 +208,7 @@ mod x86_64 {
                 return false;
             }
             // SAFETY: the processor has the instructions (`InstructionSet`).
-            unsafe { ipv6_avx512(root, words.groups, addresses, values) };
+            unsafe { ipv6_avx512(root, words, addresses, values) };
             true
         }
     }
@@ -214,12 +216,13 @@ mod x86_64 {
     #[target_feature(enable = "avx512f,avx512bw")]
     fn ipv6_avx512(
         root: &[AtomicU32; ROOT6],
-        groups: &[AtomicU32],
+        TrieWords { groups, pairs, .. }: TrieWords<'_>,
         addresses: &[Ipv6Addr; BATCH],
         values: &mut [Option<PrefixValue>; BATCH],
     ) {
         let (all, none) = (0xFFFF, _mm512_setzero_si512());
         let octet = _mm512_set1_epi32(0xFF);
+        let route = _mm512_set1_epi32(ROUTE.cast_signed());
         let mut octets = [quarter_512(addresses, 0, 0), quarter_512(addresses, 1, 0)];
         let mut words = [none; 2];
         let mut linked = [0; 2];
@@ -233,6 +236,7 @@ mod x86_64 {
         }
         // The halves take turns, so that the misses of all 32 addresses overlap.
         for level in 0..14 {
+            let to = 24 + 8 * level as i32;
             if linked[0] | linked[1] == 0 {
                 break;
             }
@@ -243,7 +247,13 @@ mod x86_64 {
             for half in 0..2 {
                 let step = _mm512_and_si512(octets[half], octet);
                 octets[half] = _mm512_srli_epi32::<8>(octets[half]);
-                words[half] = below_512(groups, words[half], linked[half], step);
+                let paired = _mm512_mask_test_epi32_mask(linked[half], words[half], route);
+                let mut below = words[half];
+                below = in_groups_512(groups, below, linked[half] & !paired, step);
+                if paired != 0 {
+                    below = in_pairs_512(pairs, below, paired, step, to);
+                }
+                words[half] = below;
                 linked[half] = linked_512(words[half]);
             }
         }
@@ -273,30 +283,68 @@ mod x86_64 {
         _mm512_inserti64x4::<1>(low, _mm512_castsi512_si256(high))
     }
 
-    /// Returns the lanes whose word links to a group.
+    /// Returns the lanes whose word links to a group or pair.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     fn linked_512(words: __m512i) -> __mmask16 {
         _mm512_test_epi32_mask(words, _mm512_set1_epi32(LINK.cast_signed()))
     }
 
-    /// Replaces the words of the lanes `linked` by those of their groups at index `step`, which is
-    /// below 256. A group that does not exist has no routes.
+    /// Replaces the words of the lanes `grouped`, which link to groups, by those at index `step`,
+    /// which is below 256. A group that does not exist has no routes.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    fn below_512(
+    fn in_groups_512(
         groups: &[AtomicU32],
         words: __m512i,
-        linked: __mmask16,
+        grouped: __mmask16,
         step: __m512i,
     ) -> __m512i {
         let number = _mm512_and_si512(words, _mm512_set1_epi32(NUMBER.cast_signed()));
         let index = _mm512_or_si512(_mm512_slli_epi32::<8>(number), step);
-        let count = _mm512_set1_epi32(groups.len().min(1 << 30) as i32);
-        let inside = _mm512_mask_cmplt_epu32_mask(linked, index, count);
-        let rest = _mm512_maskz_mov_epi32(!linked, words);
+        let inside = below_512(grouped, index, groups.len());
+        let rest = _mm512_maskz_mov_epi32(!grouped, words);
         // SAFETY: the lanes `inside` have an index below the number of words.
         unsafe { gather_512(groups, index, inside, rest) }
+    }
+
+    /// Replaces the words of the lanes `paired`, which link to pairs, by those for the octets
+    /// `step`, which end at bit `to` of the addresses. A pair that does not exist has no routes.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn in_pairs_512(
+        pairs: &[AtomicU32],
+        words: __m512i,
+        paired: __mmask16,
+        step: __m512i,
+        to: i32,
+    ) -> __m512i {
+        let octet = _mm512_set1_epi32(0xFF);
+        let number = _mm512_and_si512(words, _mm512_set1_epi32(NUMBER.cast_signed()));
+        let first = _mm512_slli_epi32::<1>(number);
+        let second = _mm512_or_si512(first, _mm512_set1_epi32(1));
+        // The number of words is even, so the second one exists if the first one does.
+        let exist = below_512(paired, first, pairs.len());
+        let rest = _mm512_maskz_mov_epi32(!paired, words);
+        // SAFETY: the lanes `exist` have an index below the number of words.
+        let inside = unsafe { gather_512(pairs, first, exist, rest) };
+        // As in `Word::equal_bits`.
+        let length = _mm512_and_si512(_mm512_srli_epi32::<22>(inside), octet);
+        let free = _mm512_sub_epi32(_mm512_set1_epi32(to), length);
+        let free = _mm512_mask_mov_epi32(free, linked_512(inside), _mm512_setzero_si512());
+        let equal_bits = _mm512_and_si512(_mm512_sllv_epi32(octet, free), octet);
+        let differ = _mm512_xor_si512(_mm512_srli_epi32::<22>(words), step);
+        let outside = _mm512_mask_test_epi32_mask(exist, differ, equal_bits);
+        // SAFETY: as above.
+        unsafe { gather_512(pairs, second, outside, inside) }
+    }
+
+    /// Returns the lanes of a mask whose index is below a number of words.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn below_512(mask: __mmask16, index: __m512i, words: usize) -> __mmask16 {
+        let count = _mm512_set1_epi32(words.min(1 << 30) as i32);
+        _mm512_mask_cmplt_epu32_mask(mask, index, count)
     }
 
     /// Loads the words at the indexes of the lanes in `mask`. Other lanes keep their word.
@@ -419,12 +467,13 @@ mod x86_64 {
     }
 
     /// Replaces each word that links to a group by that of the group at index `step`, which is
-    /// below 256. A group that does not exist has no routes.
+    /// below 256. A group that does not exist has no routes, nor has a pair, as IPv4 has none.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn below_256(groups: &[AtomicU32], words: __m256i, step: __m256i) -> __m256i {
+        let kind = _mm256_set1_epi32((ROUTE | LINK).cast_signed());
         let group = _mm256_set1_epi32(LINK.cast_signed());
-        let linked = _mm256_cmpeq_epi32(_mm256_and_si256(words, group), group);
+        let linked = _mm256_cmpeq_epi32(_mm256_and_si256(words, kind), group);
         let number = _mm256_and_si256(words, _mm256_set1_epi32(NUMBER.cast_signed()));
         let index = _mm256_or_si256(_mm256_slli_epi32::<8>(number), step);
         // Both are at most 2^30, so a signed comparison is right.

@@ -96,8 +96,8 @@ impl Spec {
         Self { groups, ..Self::new(Kind::Lpm4, name, capacity) }
     }
 
-    /// Creates the specification of a prefix table for IPv6. It needs a group for each /16, /24,
-    /// /32 ... that contains longer prefixes.
+    /// Creates the specification of a prefix table for IPv6. It needs a group, or a pair where that
+    /// is enough, for each /16, /24, /32 ... that contains longer prefixes.
     #[must_use]
     pub fn lpm6(name: &str, capacity: usize) -> Self {
         let groups = capacity.saturating_mul(2).saturating_add(1024).min(1 << 22);
@@ -138,6 +138,12 @@ impl Spec {
     #[must_use]
     pub fn seeded(self, seed: [u64; 2]) -> Self {
         Self { seed, ..self }
+    }
+
+    /// Returns the number of pairs of words in a prefix table. IPv4 has none: a path to a prefix has
+    /// one group at most, and its lookups are faster without.
+    pub(crate) fn pairs(&self) -> usize {
+        if self.kind == Kind::Lpm6 { self.capacity.saturating_mul(8).min(1 << 22) } else { 0 }
     }
 
     /// Returns the specification of a prefix table's route table, which maps prefixes to values.

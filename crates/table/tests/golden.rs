@@ -117,6 +117,7 @@ fn prefixes_of_ipv6() {
     writer.insert(prefix(0, 12), 1).unwrap();
     writer.insert(prefix(0xDB8, 32), 2).unwrap();
     writer.insert(prefix(0xDB8, 46), 3).unwrap();
+    writer.insert(prefix(0xDC8, 30), 4).unwrap(); // beside the first /32: a group
     compare("lpm6.txt", &memory);
 }
 

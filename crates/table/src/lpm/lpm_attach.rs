@@ -3,7 +3,7 @@
 use super::lpm_reader::{LpmReader, expected};
 use super::lpm_writer::{LpmWriter, Routes};
 use super::trie::{Change, Node, Trie};
-use super::word::Word;
+use super::word::{Link, PairLink, Word};
 use super::{Address, Prefix};
 use crate::hash::HashWriter;
 use crate::header::Header;
@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 struct Repair<'a, A: Address> {
     writer: &'a mut LpmWriter<A>,
-    used: Vec<bool>,
+    used_groups: Vec<bool>,
+    used_pairs: Vec<bool>,
     /// Last word that was found correct, and its prefix. The next word is often the same.
     last: Option<(Word, Prefix<A>)>,
     changed: usize,
@@ -35,9 +36,11 @@ impl<A: Address> LpmWriter<A> {
         let hash = HashWriter::new(rib, &Arc::new(Readers::of_no_lane()))?;
         let mut routes = Routes { hash, lengths: [0; 129] };
         routes.count();
-        let free = FreeList::attach("group", &vec![false; groups], fresh);
+        let free_groups = FreeList::attach("group", &vec![false; groups], fresh);
+        let free_pairs = FreeList::attach("pair", &vec![false; header.spec.pairs()], fresh);
         let (reader, readers) = (LpmReader::new(header)?, Arc::clone(readers));
-        let trie = Trie { reader, free, readers, huge_pages: HugePages::new(memory) };
+        let huge_pages = HugePages::new(memory);
+        let trie = Trie { reader, free_groups, free_pairs, readers, huge_pages };
         let mut writer = Self { trie, routes, repaired: 0 };
         if !fresh {
             writer.repaired = repair(&mut writer)?;
@@ -47,11 +50,14 @@ impl<A: Address> LpmWriter<A> {
 }
 
 fn repair<A: Address>(writer: &mut LpmWriter<A>) -> Result<usize, TableError> {
-    let used = vec![false; writer.trie.reader.header.spec.groups];
-    let mut repair = Repair { writer, used, last: None, changed: 0 };
+    let spec = &writer.trie.reader.header.spec;
+    let [used_groups, used_pairs] = [spec.groups, spec.pairs()].map(|count| vec![false; count]);
+    let mut repair = Repair { writer, used_groups, used_pairs, last: None, changed: 0 };
     repair.drop_broken_routes();
     repair.scan(Node::root::<A>(), 0);
-    repair.writer.trie.free = FreeList::attach("group", &repair.used, false);
+    let trie = &mut repair.writer.trie;
+    trie.free_groups = FreeList::attach("group", &repair.used_groups, false);
+    trie.free_pairs = FreeList::attach("pair", &repair.used_pairs, false);
     repair.assign()?;
     Ok(repair.changed)
 }
@@ -83,30 +89,67 @@ impl<A: Address> Repair<'_, A> {
             next = index + 1;
             let word = self.writer.trie.load(node, index);
             let bits = bits | (index as u128) << (128 - u32::from(node.to));
-            let fresh = |group: u32| self.used.get(group as usize) == Some(&false);
-            match word.group() {
-                Some(group) if node.to < A::BITS && fresh(group) => {
-                    self.used[group as usize] = true;
-                    self.scan(node.below(group), bits);
-                    self.writer.trie.unlink(node, index, group);
-                    self.used[group as usize] =
-                        self.writer.trie.load(node, index).group().is_some();
-                }
-                None if self.is_correct(node, word, A::from_bits(bits)) => {}
-                _ => {
-                    let correct = self.writer.routes.longest_match(A::from_bits(bits), node.to);
-                    self.writer.trie.store(node, index, correct);
-                    self.changed += 1;
-                }
+            let correct = self.corrected(word, node.to, bits);
+            if correct != word {
+                self.writer.trie.store(node, index, correct);
             }
         }
     }
 
-    fn is_correct(&mut self, node: Node, word: Word, address: A) -> bool {
+    /// Corrects what is below a word of addresses with equal first `to` bits. Returns the word that
+    /// must replace it.
+    fn corrected(&mut self, word: Word, to: u8, bits: u128) -> Word {
+        match word.link().filter(|_| to < A::BITS) {
+            Some(Link::Group(group)) if is_fresh(&mut self.used_groups, group) => {
+                self.scan(Node::group(group, to), bits);
+                let merged = self.writer.trie.unlinked(word, to);
+                self.used_groups[group as usize] = merged == word;
+                merged
+            }
+            Some(Link::Pair(pair)) if is_fresh(&mut self.used_pairs, pair.number) => {
+                let merged = if self.correct_pair(pair, to, bits) {
+                    self.writer.trie.unlinked(word, to)
+                } else {
+                    self.longest_match(to, bits)
+                };
+                self.used_pairs[pair.number as usize] = merged == word;
+                merged
+            }
+            None if word == Word::NONE || self.is_correct(to, word, A::from_bits(bits)) => word,
+            _ => self.longest_match(to, bits),
+        }
+    }
+
+    /// Returns the word that replaces a wrong one.
+    fn longest_match(&mut self, to: u8, bits: u128) -> Word {
+        self.changed += 1;
+        self.writer.routes.longest_match(A::from_bits(bits), to)
+    }
+
+    /// Corrects the words of a pair. Returns false if none of its addresses has a prefix that is
+    /// longer than `from`, as far as the pair knows.
+    fn correct_pair(&mut self, pair: PairLink, from: u8, bits: u128) -> bool {
+        let reader = &self.writer.trie.reader;
+        let [inside, outside] = [reader.inside(pair), reader.outside(pair)];
+        if outside != Word::NONE && !self.is_correct(from, outside, A::from_bits(bits)) {
+            let correct = self.longest_match(from, bits);
+            self.writer.trie.store_outside(pair, correct);
+        }
+        let to = from + 8;
+        let bits = bits | u128::from(pair.octet) << (128 - u32::from(to));
+        let correct = self.corrected(inside, to, bits);
+        if correct != inside {
+            self.writer.trie.store_inside(pair, correct);
+        }
+        correct.link().is_some() || correct.length().is_some_and(|length| length > from)
+    }
+
+    /// Returns true if a word of addresses with equal first `to` bits follows from a route.
+    fn is_correct(&mut self, to: u8, word: Word, address: A) -> bool {
         if self.last.is_some_and(|(last, prefix)| last == word && prefix.contains(address)) {
             return true;
         }
-        let Some(length) = word.length().filter(|length| *length <= node.to) else { return false };
+        let Some(length) = word.length().filter(|length| *length <= to) else { return false };
         let Some(prefix) = Prefix::new(address, length) else { return false };
         let correct = self.writer.routes.get(prefix).map(|value| Word::route(length, value));
         self.last = Some((word, prefix)).filter(|_| correct == Some(word));
@@ -118,19 +161,20 @@ impl<A: Address> Repair<'_, A> {
         let routes: Vec<_> = self.writer.iter().collect();
         for (prefix, value) in routes {
             let word = Word::route(prefix.length(), value);
-            let assigned = match self.writer.trie.missing_groups(prefix) {
-                missing if missing > self.writer.trie.free.len() => None,
-                _ => Some(self.writer.trie.assign(Node::root::<A>(), prefix, word, Change::Insert)),
-            };
-            match assigned {
-                Some(assigned) => assigned?,
-                // Only in damaged memory: a writer checks for free groups before it inserts.
-                None => {
-                    self.writer.remove(prefix);
-                    self.changed += 1;
-                }
+            let trie = &mut self.writer.trie;
+            if trie.has_room(trie.missing(prefix)) {
+                trie.assign(Node::root::<A>(), prefix, word, Change::Insert)?;
+            } else {
+                // Only in damaged memory: a writer checks for room before it inserts.
+                self.writer.remove(prefix);
+                self.changed += 1;
             }
         }
         Ok(())
     }
+}
+
+/// Marks a group or pair as used. Returns false if it does not exist or is used already.
+fn is_fresh(used: &mut [bool], number: u32) -> bool {
+    used.get_mut(number as usize).is_some_and(|used| !std::mem::replace(used, true))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::Address;
-use super::word::Word;
+use super::word::{Link, PairLink, Word};
 use crate::header::Header;
 use crate::layout::GROUP;
 use crate::prefix_value::PrefixValue;
@@ -45,6 +45,8 @@ const MIN_GATHERED: usize = 8;
 pub struct LpmReader<A> {
     pub(super) root: SharedSlice<AtomicU32>,
     pub(super) groups: SharedSlice<AtomicU32>,
+    /// Two words for each pair.
+    pub(super) pairs: SharedSlice<AtomicU32>,
     pub(super) header: Arc<Header>,
     pub(super) instructions: InstructionSet,
     address: PhantomData<fn(A)>,
@@ -69,8 +71,10 @@ impl<A: Address> LpmReader<A> {
         let root = header.part(SharedSlice::new(memory, layout.index, 1 << A::ROOT))?;
         let groups = SharedSlice::new(memory, layout.data, header.spec.groups * GROUP);
         let groups = header.part(groups)?;
+        let pairs = SharedSlice::new(memory, layout.pairs(&header.spec), 2 * header.spec.pairs());
+        let pairs = header.part(pairs)?;
         let (header, instructions) = (Arc::new(header), InstructionSet::fastest());
-        Ok(Self { root, groups, header, instructions, address: PhantomData })
+        Ok(Self { root, groups, pairs, header, instructions, address: PhantomData })
     }
 
     /// Returns the value of the longest prefix of an address, or `None` without one. A caller that
@@ -84,8 +88,10 @@ impl<A: Address> LpmReader<A> {
         let _ = turn.as_ref();
         let mut word = self.root_word(address);
         for level in 0..A::LEVELS {
-            let Some(group) = word.group() else { break };
-            word = self.group_word(group, address.step(level));
+            let Some(link) = word.link() else { break };
+            // Orders the read of the words below after the load of the link to them.
+            fence(Ordering::Acquire);
+            word = self.word_below(link, level, address.step(level));
         }
         fence(Ordering::Acquire); // orders reads of tables that the value refers to
         word.value()
@@ -114,7 +120,7 @@ impl<A: Address> LpmReader<A> {
 
     #[inline(always)]
     fn gather(&self, addresses: &[A; BATCH], values: &mut [Option<PrefixValue>; BATCH]) -> bool {
-        let words = TrieWords { root: &self.root, groups: &self.groups };
+        let words = TrieWords { root: &self.root, groups: &self.groups, pairs: &self.pairs };
         A::gather(self.instructions, words, addresses, values)
     }
 
@@ -140,22 +146,22 @@ impl<A: Address> LpmReader<A> {
             simd::prefetch(self.root.as_ptr().wrapping_add(address.root()));
         }
         let mut words = [Word::NONE; BATCH];
-        let mut groups = false;
+        let mut links = false;
         for (word, address) in words.iter_mut().zip(addresses) {
             *word = self.root_word(*address);
-            groups |= self.prefetch(*word, address.step(0));
+            links |= self.prefetch(*word, address.step(0));
         }
         for level in 0..A::LEVELS {
-            if !groups {
+            if !links {
                 break;
             }
-            groups = false;
-            fence(Ordering::Acquire); // as in `group_word`, once for all of them
+            links = false;
+            fence(Ordering::Acquire); // as in `lookup`, once for all of them
             for (word, address) in words.iter_mut().zip(addresses) {
-                if let Some(group) = word.group() {
-                    *word = self.group_word_unfenced(group, address.step(level));
+                if let Some(link) = word.link() {
+                    *word = self.word_below(link, level, address.step(level));
                     if level + 1 < A::LEVELS {
-                        groups |= self.prefetch(*word, address.step(level + 1));
+                        links |= self.prefetch(*word, address.step(level + 1));
                     }
                 }
             }
@@ -167,30 +173,54 @@ impl<A: Address> LpmReader<A> {
 
     #[inline(always)]
     fn prefetch(&self, word: Word, step: usize) -> bool {
-        let group = word.group();
-        if let Some(group) = group {
-            simd::prefetch(self.groups.as_ptr().wrapping_add(group as usize * GROUP + step));
+        match word.link() {
+            Some(Link::Group(group)) => {
+                let index = group as usize * GROUP + step;
+                simd::prefetch(self.groups.as_ptr().wrapping_add(index));
+            }
+            Some(Link::Pair(pair)) => {
+                simd::prefetch(self.pairs.as_ptr().wrapping_add(2 * pair.number as usize));
+            }
+            None => return false,
         }
-        group.is_some()
+        true
     }
 
     #[inline(always)]
     fn root_word(&self, address: A) -> Word {
-        self.root.get(address.root()).map_or(Word::NONE, |word| Word(word.load(Ordering::Relaxed)))
+        load(&self.root, address.root())
     }
 
-    /// Returns a word of a group, or no route if there is no such group.
+    /// Returns the word for an address at index `step` below a link of a level, or no route if
+    /// there is no such group or pair. The caller has ordered it after the load of the link.
     #[inline(always)]
-    fn group_word(&self, group: u32, step: usize) -> Word {
-        // Orders the read of the word after the load of the link to its group.
-        fence(Ordering::Acquire);
-        self.group_word_unfenced(group, step)
+    fn word_below(&self, link: Link, level: usize, step: usize) -> Word {
+        match link {
+            Link::Group(group) => load(&self.groups, group as usize * GROUP + step),
+            Link::Pair(pair) => {
+                let to = A::ROOT + 8 * (level as u8 + 1);
+                let inside = self.inside(pair);
+                let differ = (step as u8 ^ pair.octet) & inside.equal_bits(to);
+                if differ == 0 { inside } else { self.outside(pair) }
+            }
+        }
     }
 
-    /// Returns a word of a group, after a fence as in `group_word`.
+    /// Returns the word of a pair for the addresses inside.
     #[inline(always)]
-    fn group_word_unfenced(&self, group: u32, step: usize) -> Word {
-        let word = self.groups.get(group as usize * GROUP + step);
-        word.map_or(Word::NONE, |word| Word(word.load(Ordering::Relaxed)))
+    pub(super) fn inside(&self, pair: PairLink) -> Word {
+        load(&self.pairs, 2 * pair.number as usize)
     }
+
+    /// Returns the word of a pair for all other addresses.
+    #[inline(always)]
+    pub(super) fn outside(&self, pair: PairLink) -> Word {
+        load(&self.pairs, 2 * pair.number as usize + 1)
+    }
+}
+
+/// Returns a word, or no route if it does not exist.
+#[inline(always)]
+fn load(words: &[AtomicU32], index: usize) -> Word {
+    words.get(index).map_or(Word::NONE, |word| Word(word.load(Ordering::Relaxed)))
 }

@@ -136,7 +136,7 @@ impl<A: Address> LpmWriter<A> {
             let (table, index) = (self.name().to_owned(), value as usize);
             return Err(TableError::OutOfRange { table, index, capacity: VALUE_LIMIT as usize });
         }
-        self.check_groups(prefix)?;
+        self.check_room(prefix)?;
         let route = A::route(prefix);
         let before = self.routes.hash.get(&route).map(|found| *found.value);
         self.routes.hash.insert(&route, &value)?;
@@ -153,13 +153,14 @@ impl<A: Address> LpmWriter<A> {
         assigned
     }
 
-    fn check_groups(&mut self, prefix: Prefix<A>) -> Result<(), TableError> {
-        let missing = self.trie.missing_groups(prefix);
-        if missing > self.trie.free.len() {
-            let what = format!("{prefix} needs {missing} groups of 256 words more");
-            return Err(TableError::Full { table: self.name().to_owned(), what });
+    fn check_room(&mut self, prefix: Prefix<A>) -> Result<(), TableError> {
+        let missing = self.trie.missing(prefix);
+        if self.trie.has_room(missing) {
+            return Ok(());
         }
-        Ok(())
+        let count = missing.groups + missing.nodes;
+        let what = format!("{prefix} needs {count} groups of 256 words more");
+        Err(TableError::Full { table: self.name().to_owned(), what })
     }
 
     /// Removes a prefix. Returns false if it does not exist.

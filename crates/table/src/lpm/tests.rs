@@ -8,6 +8,7 @@ use std::sync::{Arc, Barrier};
 
 use proptest::prelude::*;
 
+use super::word::{PairLink, Word};
 use super::*;
 use crate::counters::{Counters, LaneCounter};
 use crate::layout::Layout;
@@ -86,8 +87,10 @@ fn check<A: Address>(
     // Damaged words: the same from all, and nothing outside of the memory is read.
     let reader = &readers[0];
     for (at, word) in damage {
-        let words = if word % 3 == 0 { &reader.root } else { &reader.groups };
-        words[(at * words.len() as f64) as usize].store(*word, Ordering::Relaxed);
+        let words = [&reader.root, &reader.groups, &reader.pairs][*word as usize % 3];
+        if let Some(damaged) = words.get((at * words.len() as f64) as usize) {
+            damaged.store(*word, Ordering::Relaxed);
+        }
         let some = addresses[*word as usize % addresses.len()];
         reader.root[some.root()].store(*word, Ordering::Relaxed);
     }
@@ -106,6 +109,7 @@ fn damage() -> impl Strategy<Value = Vec<(f64, u32)>> {
         any::<u32>(),
         (0..1_u32 << 22, 0..4_u32).prop_map(|(number, kind)| number | kind << 30),
         (0..100_u32).prop_map(|number| number | 1 << 30),
+        (0..100_u32, 0..256_u32).prop_map(|(number, octet)| number | octet << 22 | 3 << 30),
     ];
     proptest::collection::vec((0.0..1.0, word), 0..40)
 }
@@ -133,34 +137,93 @@ proptest! {
     }
 }
 
-/// A group whose number is the first one that does not exist lies right behind the table.
+/// The group, or pair, whose number is the first one that does not exist lies right behind.
 #[test]
-fn a_group_that_does_not_exist_has_no_route() {
-    fn check<A: Address>() {
+fn a_group_or_pair_that_does_not_exist_has_no_route() {
+    fn check<A: Address>(link: impl Fn(u32) -> Word, count: impl Fn(&Spec) -> usize) {
         let (memory, writer) = write::<A>(&[]);
         drop(writer);
         // SAFETY: nobody writes.
         let guard = unsafe { Guard::new() };
-        let groups = u32::try_from(Spec::of(&memory).unwrap().groups).unwrap();
-        // What follows the groups looks like routes.
+        let count = u32::try_from(count(&Spec::of(&memory).unwrap())).unwrap();
+        // What follows looks like routes.
         let words = SharedWords::new(&memory, 0, memory.len() / 8).unwrap();
-        let route = u64::from(word::Word::route(A::BITS, 7).0);
+        let route = u64::from(Word::route(A::BITS, 7).0);
         let reader = LpmReader::<A>::attach(&memory).unwrap();
-        let end = reader.groups.as_ptr_range().end.addr() - memory.start().addr().get();
-        (end / 8..words.len().min(end / 8 + 512))
-            .for_each(|index| words.store(index, route | route << 32));
+        for part in [&reader.groups, &reader.pairs] {
+            let end = part.as_ptr_range().end.addr() - memory.start().addr().get();
+            (end / 8..words.len().min(end / 8 + 512))
+                .for_each(|index| words.store(index, route | route << 32));
+        }
         let address = A::from_bits(u128::MAX);
-        for number in [groups, groups + 1, (1 << 22) - 1] {
-            reader.root[address.root()].store(word::Word::link(number).0, Ordering::Relaxed);
+        for number in [count, count + 1, (1 << 22) - 1] {
+            reader.root[address.root()].store(link(number).0, Ordering::Relaxed);
             for reader in readers::<A>(&memory) {
                 let mut values = [PrefixValue::new(1); 32];
                 reader.lookup_many(&guard, &[address; 32], &mut values);
                 assert_eq!(values, [None; 32], "{number}: {:?}", reader.instructions);
+                assert_eq!(reader.lookup(&guard, address), None, "{number}");
             }
         }
     }
-    check::<Ipv4Addr>();
-    check::<Ipv6Addr>();
+    check::<Ipv4Addr>(Word::group, |spec| spec.groups);
+    check::<Ipv6Addr>(Word::group, |spec| spec.groups);
+    let pair = |number| Word::pair(PairLink { number, octet: 0xFF });
+    check::<Ipv4Addr>(pair, |_| 0);
+    check::<Ipv6Addr>(pair, Spec::pairs);
+}
+
+fn prefix6(address: &str, length: u8) -> Prefix<Ipv6Addr> {
+    Prefix::new(address.parse().unwrap(), length).unwrap()
+}
+
+/// Returns the number of groups and pairs in use.
+fn in_use<A: Address>(writer: &LpmWriter<A>) -> [usize; 2] {
+    let (trie, spec) = (&writer.trie, &writer.trie.reader.header.spec);
+    [spec.groups - trie.free_groups.len(), spec.pairs() - trie.free_pairs.len()]
+}
+
+#[test]
+fn a_prefix_that_is_alone_takes_pairs_and_the_second_one_a_group() {
+    let host = prefix6("2001:db8::1", 128);
+    let memory = create::<Ipv6Addr>(3);
+    // SAFETY: no lane reads while the writer writes.
+    let readers = Arc::new(unsafe { Readers::none() });
+    let mut writer = LpmWriter::attach(&memory, &readers).unwrap();
+    writer.insert(host, 1).unwrap();
+    assert_eq!(in_use(&writer), [0, 14]);
+    // It covers the same octet as what the pair has inside.
+    writer.insert(prefix6("2001:db8::", 32), 3).unwrap();
+    assert_eq!(in_use(&writer), [0, 14]);
+    assert_eq!(writer.lookup("2001:db8::2".parse().unwrap()), Some(3));
+    // Another octet.
+    writer.insert(prefix6("2001:da8::", 32), 4).unwrap();
+    assert_eq!(in_use(&writer), [1, 13]);
+    assert_eq!(writer.lookup("2001:da8::1".parse().unwrap()), Some(4));
+    assert_eq!(writer.lookup("2001:db8::1".parse().unwrap()), Some(1));
+    for (address, length) in [("2001:db8::1", 128), ("2001:da8::", 32), ("2001:db8::", 32)] {
+        assert!(writer.remove(prefix6(address, length)));
+    }
+    assert_eq!(in_use(&writer), [0, 0]);
+}
+
+#[test]
+fn groups_serve_where_no_pair_is_left() {
+    let memory = Spec::lpm6("few pairs", 2).with_groups(20).create().unwrap();
+    // SAFETY: no lane reads while the writer writes.
+    let readers = Arc::new(unsafe { Readers::none() });
+    let mut writer = LpmWriter::<Ipv6Addr>::attach(&memory, &readers).unwrap();
+    writer.insert(prefix6("2001:db8::1", 128), 1).unwrap();
+    writer.insert(prefix6("fd00::1", 128), 2).unwrap();
+    assert_eq!(in_use(&writer), [12, 16]);
+    assert_eq!(writer.lookup("2001:db8::1".parse().unwrap()), Some(1));
+    assert_eq!(writer.lookup("fd00::1".parse().unwrap()), Some(2));
+    assert_eq!(writer.lookup("fd00::".parse().unwrap()), None);
+    drop(writer);
+    let mut writer = LpmWriter::<Ipv6Addr>::attach(&memory, &readers).unwrap();
+    assert_eq!((writer.repaired(), in_use(&writer)), (0, [12, 16]));
+    writer.remove(prefix6("fd00::1", 128));
+    assert_eq!(in_use(&writer), [0, 14]);
 }
 
 /// Looks up while a writer changes the routes: each result is a route that covers the address.

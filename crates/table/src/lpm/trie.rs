@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::lpm_reader::LpmReader;
-use super::word::Word;
+use super::word::{Link, PairLink, Word};
 use super::{Address, Prefix};
 use crate::huge_pages::HugePages;
 use crate::layout::GROUP;
@@ -26,8 +26,8 @@ impl Node {
         Self { group: None, from: 0, to: A::ROOT }
     }
 
-    pub(super) fn below(self, group: u32) -> Self {
-        Self { group: Some(group), from: self.to, to: self.to + 8 }
+    pub(super) fn group(number: u32, from: u8) -> Self {
+        Self { group: Some(number), from, to: from + 8 }
     }
 
     pub(super) fn len(self) -> usize {
@@ -52,11 +52,12 @@ impl Node {
     }
 }
 
-/// Words and free groups of a prefix table.
+/// Words of a prefix table, and its free groups and pairs.
 #[derive(Debug)]
 pub(super) struct Trie<A> {
     pub(super) reader: LpmReader<A>,
-    pub(super) free: FreeList,
+    pub(super) free_groups: FreeList,
+    pub(super) free_pairs: FreeList,
     pub(super) readers: Arc<Readers>,
     pub(super) huge_pages: HugePages,
 }
@@ -77,6 +78,51 @@ impl Change {
             Self::Remove => word.length() == Some(length),
         }
     }
+}
+
+/// Room that a prefix needs in addition.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Missing {
+    /// Number of groups that must replace pairs.
+    pub(super) groups: usize,
+    /// Number of further groups or pairs.
+    pub(super) nodes: usize,
+}
+
+/// First word of a pair, and the octets of the addresses that have it.
+#[derive(Debug)]
+struct Inside {
+    word: Word,
+    octets: Range<usize>,
+}
+
+impl Inside {
+    fn of(word: Word, octet: u8, from: u8) -> Self {
+        let equal_bits = word.equal_bits(from + 8);
+        let first = usize::from(octet & equal_bits);
+        Self { word, octets: first..first + GROUP - usize::from(equal_bits) }
+    }
+
+    fn is_octet(&self, octet: u8) -> bool {
+        self.octets == (usize::from(octet)..usize::from(octet) + 1)
+    }
+}
+
+/// Returns the octet of an address from bit `from` on.
+fn octet(bits: u128, from: u8) -> u8 {
+    (bits << from >> 120) as u8
+}
+
+/// Returns the octets, from bit `from` on, of the addresses that a prefix covers.
+fn octets(bits: u128, from: u8, length: u8) -> Range<usize> {
+    let free = (from + 8).saturating_sub(length).min(8);
+    let first = usize::from(octet(bits, from)) >> free << free;
+    first..first + (1 << free)
+}
+
+/// Returns the number of groups or pairs between bit `to` and the end of a prefix.
+fn levels(to: u8, length: u8) -> usize {
+    usize::from(length - to).div_ceil(8)
 }
 
 /// Returns the index of the first word, from `from` on, that is not empty.
@@ -101,7 +147,7 @@ impl<A: Address> Trie<A> {
         first_word(words, from)
     }
 
-    pub(super) fn word(&self, node: Node, index: usize) -> &AtomicU32 {
+    fn word(&self, node: Node, index: usize) -> &AtomicU32 {
         match node.group {
             None => &self.reader.root[index],
             Some(group) => &self.reader.groups[group as usize * GROUP + index],
@@ -116,16 +162,36 @@ impl<A: Address> Trie<A> {
         self.word(node, index).store(word.0, Ordering::Release);
     }
 
-    /// Returns the number of groups that a prefix needs in addition.
-    pub(super) fn missing_groups(&self, prefix: Prefix<A>) -> usize {
-        let mut node = Node::root::<A>();
+    /// Returns what a prefix needs in addition.
+    pub(super) fn missing(&self, prefix: Prefix<A>) -> Missing {
+        let (mut node, bits) = (Node::root::<A>(), prefix.address.to_bits());
         while prefix.length > node.to {
-            match self.load(node, node.index(prefix.address.to_bits())).group() {
-                Some(group) => node = node.below(group),
-                None => return usize::from(prefix.length - node.to).div_ceil(8),
+            let mut word = self.load(node, node.index(bits));
+            let mut to = node.to;
+            while let Some(Link::Pair(pair)) = word.link() {
+                let inside = Inside::of(self.reader.inside(pair), pair.octet, to);
+                to += 8;
+                if prefix.length <= to {
+                    let is_same = inside.octets == octets(bits, to - 8, prefix.length);
+                    return Missing { groups: usize::from(!is_same), nodes: 0 };
+                }
+                if !inside.is_octet(octet(bits, to - 8)) {
+                    return Missing { groups: 1, nodes: levels(to, prefix.length) };
+                }
+                word = inside.word;
+            }
+            match word.link() {
+                Some(Link::Group(group)) => node = Node::group(group, to),
+                _ => return Missing { groups: 0, nodes: levels(to, prefix.length) },
             }
         }
-        0
+        Missing::default()
+    }
+
+    /// Returns true if there is room for what a prefix needs.
+    pub(super) fn has_room(&self, missing: Missing) -> bool {
+        let groups = missing.groups + missing.nodes.saturating_sub(self.free_pairs.len());
+        groups <= self.free_groups.len()
     }
 
     /// Assigns a new word to the addresses that a prefix covers. On an error nothing has changed.
@@ -147,56 +213,220 @@ impl<A: Address> Trie<A> {
         }
         let index = node.index(bits);
         let word = self.load(node, index);
-        if let Some(group) = word.group() {
-            return self.assign(node.below(group), prefix, new, change);
+        let assigned = self.assign_below(word, node.to, prefix, new, change)?;
+        if assigned != word {
+            self.store(node, index, assigned);
         }
-        if matches!(change, Change::Remove) {
-            return Ok(()); // there is no longer prefix here
+        Ok(())
+    }
+
+    /// Assigns a new word below a word of addresses with equal first `to` bits. Returns the word
+    /// that must replace that one.
+    fn assign_below(
+        &mut self,
+        word: Word,
+        to: u8,
+        prefix: Prefix<A>,
+        new: Word,
+        change: Change,
+    ) -> Result<Word, TableError> {
+        match (word.link(), change) {
+            (Some(Link::Group(group)), _) => {
+                self.assign(Node::group(group, to), prefix, new, change).map(|()| word)
+            }
+            (Some(Link::Pair(pair)), _) => self.assign_in_pair(pair, to, prefix, new, change),
+            (None, Change::Insert) => self.branch(word, to, prefix, new),
+            (None, Change::Remove) => Ok(word), // there is no longer prefix here
         }
-        let group = self.free.take(&self.readers, self.reader.header.name())?;
-        self.huge_pages.prepare(&self.reader.groups[group as usize * GROUP..][..GROUP]);
-        let below = node.below(group);
-        (0..GROUP).for_each(|index| self.store(below, index, word));
-        let assigned = self.assign(below, prefix, new, change);
-        match &assigned {
-            Ok(()) => self.store(node, index, Word::link(group)),
-            Err(_) => self.free.put_back(group),
+    }
+
+    /// Makes the words for a prefix that is the only one longer than `from` among addresses that
+    /// have the word `outside`. Returns the link to them.
+    fn branch(
+        &mut self,
+        outside: Word,
+        from: u8,
+        prefix: Prefix<A>,
+        new: Word,
+    ) -> Result<Word, TableError> {
+        let bits = prefix.address.to_bits();
+        let name = self.reader.header.name();
+        let is_pair = self.free_pairs.len() > 0;
+        let free = if is_pair { &mut self.free_pairs } else { &mut self.free_groups };
+        let number = free.take(&self.readers, name)?;
+        let below = if prefix.length <= from + 8 {
+            Ok(new)
+        } else {
+            self.branch(outside, from + 8, prefix, new)
+        };
+        let inside = match below {
+            Ok(inside) => inside,
+            Err(error) => {
+                let free = if is_pair { &mut self.free_pairs } else { &mut self.free_groups };
+                free.put_back(number);
+                return Err(error);
+            }
+        };
+        if !is_pair {
+            let octets = octets(bits, from, prefix.length);
+            return Ok(self.fill_group(number, &octets, inside, outside));
         }
-        assigned
+        let pair = PairLink { number, octet: octet(bits, from) };
+        self.huge_pages.prepare(&self.reader.pairs[2 * number as usize..][..2]);
+        self.store_inside(pair, inside);
+        self.store_outside(pair, outside);
+        Ok(Word::pair(pair))
+    }
+
+    /// Fills a group that is not linked yet: some octets have the word `inside`. Returns the link.
+    fn fill_group(
+        &mut self,
+        number: u32,
+        octets: &Range<usize>,
+        inside: Word,
+        outside: Word,
+    ) -> Word {
+        self.huge_pages.prepare(&self.reader.groups[number as usize * GROUP..][..GROUP]);
+        for (index, word) in
+            self.reader.groups[number as usize * GROUP..][..GROUP].iter().enumerate()
+        {
+            let filled = if octets.contains(&index) { inside } else { outside };
+            word.store(filled.0, Ordering::Release);
+        }
+        Word::group(number)
+    }
+
+    /// Assigns a new word in a pair, or in the group that must replace it. Returns the link.
+    fn assign_in_pair(
+        &mut self,
+        pair: PairLink,
+        from: u8,
+        prefix: Prefix<A>,
+        new: Word,
+        change: Change,
+    ) -> Result<Word, TableError> {
+        let (bits, to) = (prefix.address.to_bits(), from + 8);
+        let inside = Inside::of(self.reader.inside(pair), pair.octet, from);
+        if prefix.length > to && inside.is_octet(octet(bits, from)) {
+            let word = self.assign_below(inside.word, to, prefix, new, change)?;
+            if word != inside.word {
+                self.store_inside(pair, word);
+            }
+        } else if prefix.length <= to && inside.octets == octets(bits, from, prefix.length) {
+            let word = self.filled(inside.word, to, prefix.length, new, change);
+            self.store_inside(pair, word);
+        } else if matches!(change, Change::Insert) {
+            let number = self.free_groups.take(&self.readers, self.reader.header.name())?;
+            let outside = self.reader.outside(pair);
+            let link = self.fill_group(number, &inside.octets, inside.word, outside);
+            if let Err(error) = self.assign(Node::group(number, from), prefix, new, change) {
+                self.free_groups.put_back(number);
+                return Err(error);
+            }
+            self.free_pairs.retire(pair.number);
+            return Ok(link);
+        }
+        Ok(Word::pair(pair))
     }
 
     fn fill(&self, node: Node, range: Range<usize>, length: u8, new: Word, change: Change) {
         for index in range {
             let word = self.load(node, index);
-            if let Some(group) = word.group() {
-                let below = node.below(group);
-                self.fill(below, 0..below.len(), length, new, change);
-            } else if word != new && change.is_for(word, length) {
-                self.store(node, index, new);
+            let filled = self.filled(word, node.to, length, new, change);
+            if filled != word {
+                self.store(node, index, filled);
             }
         }
     }
 
-    /// Unlinks the groups on the path to a prefix that are no longer needed.
+    /// Assigns a new word to all addresses of a word, whose first `to` bits are equal, as far as
+    /// the change is for them. Returns the word that must replace it.
+    fn filled(&self, word: Word, to: u8, length: u8, new: Word, change: Change) -> Word {
+        match word.link() {
+            None if change.is_for(word, length) => new,
+            None => word,
+            Some(Link::Group(group)) => {
+                let node = Node::group(group, to);
+                self.fill(node, 0..node.len(), length, new, change);
+                word
+            }
+            Some(Link::Pair(pair)) => {
+                let [inside, outside] = [self.reader.inside(pair), self.reader.outside(pair)];
+                let filled = self.filled(inside, to + 8, length, new, change);
+                if filled != inside {
+                    self.store_inside(pair, filled);
+                }
+                if change.is_for(outside, length) && outside != new {
+                    self.store_outside(pair, new);
+                }
+                word
+            }
+        }
+    }
+
+    /// Unlinks the groups and pairs on the path to a prefix that are no longer needed.
     pub(super) fn merge(&mut self, node: Node, prefix: Prefix<A>) {
         if prefix.length <= node.to {
             return;
         }
         let index = node.index(prefix.address.to_bits());
-        if let Some(group) = self.load(node, index).group() {
-            self.merge(node.below(group), prefix);
-            self.unlink(node, index, group);
+        let word = self.load(node, index);
+        let merged = self.merged(word, node.to, prefix);
+        if merged != word {
+            self.store(node, index, merged);
         }
     }
 
-    /// Unlinks a group if all its words are equal and can replace the word that links to it.
-    pub(super) fn unlink(&mut self, node: Node, index: usize, group: u32) {
-        let below = node.below(group);
-        let word = self.load(below, 0);
-        let fits = word.group().is_none() && word.length().is_none_or(|length| length <= node.to);
-        if fits && (1..below.len()).all(|index| self.load(below, index) == word) {
-            self.store(node, index, word);
-            self.free.retire(group);
+    /// Merges below a word. Returns the word that must replace it.
+    fn merged(&mut self, word: Word, to: u8, prefix: Prefix<A>) -> Word {
+        match word.link() {
+            None => return word,
+            Some(Link::Group(group)) => self.merge(Node::group(group, to), prefix),
+            Some(Link::Pair(pair)) if prefix.length > to + 8 => {
+                let inside = Inside::of(self.reader.inside(pair), pair.octet, to);
+                if inside.is_octet(octet(prefix.address.to_bits(), to)) {
+                    let merged = self.merged(inside.word, to + 8, prefix);
+                    self.store_inside(pair, merged);
+                }
+            }
+            Some(Link::Pair(_)) => {}
         }
+        self.unlinked(word, to)
+    }
+
+    /// Returns the word that can replace a link, whose group or pair is retired then: all its words
+    /// are equal and have no prefix longer than `to`. Returns the link itself otherwise.
+    // Lanes may read the retired words until their turns have ended, so the caller stores the
+    // result before anything is taken from a free list again.
+    pub(super) fn unlinked(&mut self, link: Word, to: u8) -> Word {
+        let fits =
+            |word: Word| word.link().is_none() && word.length().is_none_or(|length| length <= to);
+        match link.link() {
+            Some(Link::Group(group)) => {
+                let node = Node::group(group, to);
+                let word = self.load(node, 0);
+                if fits(word) && (1..GROUP).all(|index| self.load(node, index) == word) {
+                    self.free_groups.retire(group);
+                    return word;
+                }
+            }
+            Some(Link::Pair(pair)) => {
+                let outside = self.reader.outside(pair);
+                if fits(outside) && self.reader.inside(pair) == outside {
+                    self.free_pairs.retire(pair.number);
+                    return outside;
+                }
+            }
+            None => {}
+        }
+        link
+    }
+
+    pub(super) fn store_inside(&self, pair: PairLink, word: Word) {
+        self.reader.pairs[2 * pair.number as usize].store(word.0, Ordering::Release);
+    }
+
+    pub(super) fn store_outside(&self, pair: PairLink, word: Word) {
+        self.reader.pairs[2 * pair.number as usize + 1].store(word.0, Ordering::Release);
     }
 }
