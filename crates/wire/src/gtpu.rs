@@ -174,7 +174,8 @@ impl PduSession {
 
     /// Parses the first two bytes of the container, which are the same in both PDU types.
     #[inline]
-    const fn read([type_flags, flags_qfi]: [u8; 2]) -> Self {
+    #[must_use]
+    pub const fn read([type_flags, flags_qfi]: [u8; 2]) -> Self {
         let pdu_type = type_flags >> 4;
         Self {
             pdu_type,

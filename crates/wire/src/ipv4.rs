@@ -44,6 +44,8 @@ pub struct Ipv4 {
 impl Ipv4 {
     /// Length without options, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
+    /// First byte of a header without options: version 4, five words of 32 bits.
+    pub const WITHOUT_OPTIONS: u8 = 0x45;
 
     /// Returns the version, 4 in a valid header.
     #[inline]
@@ -92,6 +94,13 @@ impl Ipv4 {
     #[must_use]
     pub const fn more_fragments(&self) -> bool {
         self.flags_fragment_offset.get() & 0x2000 != 0
+    }
+
+    /// Returns true if this is a fragment: not the whole datagram.
+    #[inline]
+    #[must_use]
+    pub const fn is_fragment(&self) -> bool {
+        self.flags_fragment_offset.get() & 0x3fff != 0
     }
 
     /// Returns the offset of this fragment's data in the datagram, in bytes.

@@ -56,14 +56,10 @@ impl<R: Routes> Datapath<R> {
         let (Some(session), Some(rules)) = (ue_packet.session, *found) else {
             return Outcome::Drop(DropReason::UnknownUser);
         };
-        let Some(inner) = inner_packet::read(ue_packet.inner(packet.bytes())) else {
-            return Outcome::Drop(DropReason::Malformed);
-        };
-        let Some(fields) = ue_packet.fields(&inner, &self.forwarder.ports) else {
-            return self.apply_rules_slow(ue_packet, rules, packet, routed, burst);
-        };
-        if let Some(ForwardDecision { path, direction, charge }) =
-            classify::decide_simple(rules, &fields)
+        if let Some(inner) = inner_packet::read_usual(ue_packet.inner(packet.bytes()))
+            && let Some(fields) = ue_packet.fields(&inner, &self.forwarder.ports)
+            && let Some(ForwardDecision { path, direction, charge }) =
+                classify::decide_simple(rules, &fields)
             && self.forwarder.buffer.is_empty()
             && inner.time_to_live > 1
         {

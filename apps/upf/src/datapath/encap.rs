@@ -400,7 +400,7 @@ pub(crate) fn ipv4(
         .add_u16(0x4000)
         .add_u16(u16::from(OUTER_TTL) << 8);
     Ipv4 {
-        version_ihl: 0x45,
+        version_ihl: Ipv4::WITHOUT_OPTIONS,
         type_of_service: tos,
         total_length: U16::new(length),
         identification: U16::new(0),

@@ -1,5 +1,11 @@
 //! Parses frames: GTP-U to this UPF, IP for UEs, or neither.
 
+#[cfg(test)]
+mod tests;
+mod usual;
+
+pub(crate) use usual::parse_usual;
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use fastlane::wire::{
@@ -76,41 +82,20 @@ impl GtpuPacket {
 #[inline(never)]
 pub(crate) fn read(frame: &[u8], role: &PortRole, port_mac: Option<[u8; 6]>) -> FrameKind {
     match kind(frame, port_mac) {
-        EtherType::IPV4 => four::<false>(frame, role),
+        EtherType::IPV4 => four(frame, role),
         EtherType::IPV6 => six(frame, role),
         _ => FrameKind::Linux,
     }
 }
 
-/// Parses the usual forms without going through memory: user data over IPv4 and IPv4 without a
-/// tunnel. Of other GTP-U messages it parses only the header. `None` if [`read`] has to parse the
-/// frame.
-#[inline(always)]
-pub(crate) fn parse_usual(
-    frame: &[u8],
-    role: &PortRole,
-    port_mac: Option<[u8; 6]>,
-) -> Option<FrameKind> {
-    if kind(frame, port_mac) != EtherType::IPV4 {
-        return None;
-    }
-    match four::<true>(frame, role) {
-        usual @ (FrameKind::Data(_) | FrameKind::Control(_) | FrameKind::Ip { .. }) => Some(usual),
-        _ => None,
-    }
-}
-
 /// Returns the EtherType of a frame to this station; 0 if it is for another one.
-#[inline(always)]
 fn kind(frame: &[u8], port_mac: Option<[u8; 6]>) -> u16 {
     let Some(ethernet) = header::<Ethernet>(frame, 0) else { return 0 };
     let is_other = port_mac.is_some_and(|port_mac| ethernet.destination.0 != port_mac);
     if is_other { 0 } else { ethernet.ethertype.get() }
 }
 
-// A constant, not a function as argument: such a function was called instead of inlined.
-#[inline(always)]
-fn four<const IS_USUAL: bool>(frame: &[u8], role: &PortRole) -> FrameKind {
+fn four(frame: &[u8], role: &PortRole) -> FrameKind {
     let Some(ip) = header::<Ipv4>(frame, Ethernet::LENGTH) else { return FrameKind::Linux };
     let without_tunnel =
         if role.takes_ip() { FrameKind::Ip { is_v6: false } } else { FrameKind::Linux };
@@ -141,8 +126,7 @@ fn four<const IS_USUAL: bool>(frame: &[u8], role: &PortRole) -> FrameKind {
         return FrameKind::Drop(DropReason::Malformed);
     }
     let outer = OuterInfo { is_v6: false, ecn: ip.type_of_service & 3, interface };
-    let span = UdpSpan { udp: behind, end };
-    if IS_USUAL { gtpu_usual(frame, udp, span, outer) } else { gtpu(frame, udp, span, outer) }
+    gtpu(frame, udp, UdpSpan { udp: behind, end }, outer)
 }
 
 #[inline(always)]
@@ -213,23 +197,7 @@ fn gtpu(frame: &[u8], udp: &Udp, span: UdpSpan, outer: OuterInfo) -> FrameKind {
     }
 }
 
-/// Parses the usual forms only.
-#[inline(always)]
-fn gtpu_usual(frame: &[u8], udp: &Udp, span: UdpSpan, outer: OuterInfo) -> FrameKind {
-    let Some(bytes) = payload(frame, udp, &span) else { return FrameKind::Linux };
-    if let Some(message) = GtpMessage::parse_usual(bytes) {
-        return message_at(&message, udp, &span, &outer);
-    }
-    match GtpMessage::parse_header(bytes) {
-        Ok(message) if message.message_type != GtpMessageType::G_PDU => {
-            message_at(&message, udp, &span, &outer)
-        }
-        _ => FrameKind::Linux,
-    }
-}
-
 /// Returns the UDP payload if it is complete.
-#[inline(always)]
 fn payload<'a>(frame: &'a [u8], udp: &Udp, span: &UdpSpan) -> Option<&'a [u8]> {
     let end = span.udp + usize::from(udp.length.get());
     if end > span.end {
@@ -238,7 +206,6 @@ fn payload<'a>(frame: &'a [u8], udp: &Udp, span: &UdpSpan) -> Option<&'a [u8]> {
     frame.get(span.udp + Udp::LENGTH..end)
 }
 
-#[inline(always)]
 fn message_at(message: &GtpMessage, udp: &Udp, span: &UdpSpan, outer: &OuterInfo) -> FrameKind {
     // The offset fits 16 bits unless the packet is longer than any IP packet.
     let gtp = (span.udp + Udp::LENGTH) as u16;

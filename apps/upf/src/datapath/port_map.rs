@@ -34,6 +34,17 @@ pub(crate) struct PortRole {
 }
 
 impl PortRole {
+    /// Creates the role of a port with one local IPv4 address.
+    #[cfg(test)]
+    pub(crate) fn new4(
+        own: Ipv4Addr,
+        interface: Option<u8>,
+        ip_instance: Option<InstanceId>,
+        is_hairpin: bool,
+    ) -> Self {
+        Self { own4: vec![(own, interface)], own6: Vec::new(), ip_instance, is_hairpin }
+    }
+
     /// Returns true if IP packets without a tunnel can be for UEs.
     #[inline]
     pub(crate) fn takes_ip(&self) -> bool {

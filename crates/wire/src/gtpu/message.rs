@@ -54,20 +54,10 @@ impl GtpMessage {
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let (message, flags, bytes) = Self::begin(bytes)?;
-        match message.with_usual(flags, bytes) {
-            Some(message) => Ok(message),
-            None => message.with_optional(flags, bytes),
+        match flags & (GtpU::EXTENSION | GtpU::SEQUENCE | GtpU::N_PDU) {
+            0 => Ok(message),
+            _ => message.with_optional(flags, bytes),
         }
-    }
-
-    /// Parses the common messages: without an optional part, or with only a PDU session container
-    /// of 4 bytes in it. All values stay in registers. Returns `None` for other messages, which
-    /// [`parse`](Self::parse) handles.
-    #[inline(always)]
-    #[must_use]
-    pub fn parse_usual(bytes: &[u8]) -> Option<Self> {
-        let (message, flags, bytes) = Self::begin(bytes).ok()?;
-        message.with_usual(flags, bytes)
     }
 
     /// Parses only the mandatory part. Everything after it counts as the payload.
@@ -100,26 +90,6 @@ impl GtpMessage {
             not_understood: None,
         };
         Ok((message, gtpu.flags, bytes))
-    }
-
-    /// Adds the common optional part: none, or a PDU session container of 4 bytes and nothing else.
-    /// Returns `None` for others.
-    #[inline(always)]
-    fn with_usual(self, flags: u8, bytes: &[u8]) -> Option<Self> {
-        const CONTAINER: u8 = GtpExtensionType::PDU_SESSION_CONTAINER;
-        let parts = flags & (GtpU::EXTENSION | GtpU::SEQUENCE | GtpU::N_PDU);
-        if parts == 0 {
-            return Some(self);
-        }
-        if parts == GtpU::EXTENSION
-            && let Some(optional) = header::<[u8; 8]>(bytes, GtpU::LENGTH)
-            && let [_, _, _, CONTAINER, 1, first, second, GtpExtensionType::NONE] = *optional
-        {
-            let pdu_session = Some(PduSession::read([first, second]));
-            let header_length = (GtpU::LENGTH + 8) as u16;
-            return Some(Self { extensions: 1, pdu_session, header_length, ..self });
-        }
-        None
     }
 
     /// Adds any optional part and extension headers.
