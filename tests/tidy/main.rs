@@ -85,6 +85,7 @@ const UNSAFE: [&str; 36] = [
     "crates/table/src/shared_slice.rs",
     "crates/table/src/shared_words.rs",
     "crates/table/src/simd.rs",
+    "crates/table/src/simd/gathers.rs",
     "crates/table/src/slots.rs",
     "crates/testing/src/memory_only.rs",
     "crates/testing/src/namespace/system.rs",

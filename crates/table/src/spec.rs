@@ -140,8 +140,8 @@ impl Spec {
         Self { seed, ..self }
     }
 
-    /// Returns the number of pairs of words in a prefix table. IPv4 has none: a path to a prefix has
-    /// one group at most, and its lookups are faster without.
+    /// Returns the number of pairs of words in a prefix table. IPv4 has none: a path to a prefix
+    /// has one group at most, and its lookups are faster without.
     pub(crate) fn pairs(&self) -> usize {
         if self.kind == Kind::Lpm6 { self.capacity.saturating_mul(8).min(1 << 22) } else { 0 }
     }

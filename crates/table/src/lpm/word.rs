@@ -10,7 +10,7 @@ pub(super) const VALUE_LIMIT: u32 = NUMBER + 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word(pub(super) u32);
 
-/// What a word links to: the words of the next eight bits of an address.
+/// Link of a word, to the words for the next eight bits of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     /// A group, by its number.
