@@ -180,6 +180,8 @@ pub const SEQUENCES: u32 = 1 << 24;
 pub enum Tag {
     /// Heartbeat to the association with this index.
     Heartbeat(u16),
+    /// Heartbeat to an alternative address of the association with this index.
+    Alternative(u16),
     /// Association setup with a configured control plane, by its index there.
     Setup(usize),
     /// Association update that requests the release of the association with this index.
@@ -305,14 +307,20 @@ impl Requests {
         Ok(())
     }
 
-    /// Matches a response with its request. Returns `None` if there is none.
-    pub fn answered(&mut self, from: SocketAddr, sequence: u32, answer_type: u8) -> Option<Tag> {
+    /// Returns the request that a response belongs to, which no longer waits. Returns `None` if
+    /// there is none.
+    pub fn answered(
+        &mut self,
+        from: SocketAddr,
+        sequence: u32,
+        answer_type: u8,
+    ) -> Option<Request> {
         let waiting = self.waiting.get(&sequence)?;
         let asked = waiting.request.bytes.get(1).copied()?;
         if waiting.request.to != from || !answers(asked, answer_type) {
             return None;
         }
-        Some(self.remove(sequence)?.request.tag)
+        Some(self.remove(sequence)?.request)
     }
 
     fn remove(&mut self, sequence: u32) -> Option<Waiting> {
@@ -335,10 +343,18 @@ impl Requests {
     /// Cancels the node related requests to an association.
     pub fn cancel_of_peer(&mut self, place: u16) {
         let is_of = |tag| match tag {
-            Tag::Heartbeat(of) | Tag::Association(of) | Tag::NodeReport(of) => of == place,
+            Tag::Heartbeat(of)
+            | Tag::Alternative(of)
+            | Tag::Association(of)
+            | Tag::NodeReport(of) => of == place,
             Tag::Setup(_) | Tag::Report(_) => false,
         };
         self.waiting.retain(|_, waiting| !is_of(waiting.request.tag));
+    }
+
+    /// Cancels the heartbeats to alternative addresses of an association.
+    pub fn cancel_search(&mut self, place: u16) {
+        self.waiting.retain(|_, waiting| waiting.request.tag != Tag::Alternative(place));
     }
 
     /// Cancels all association updates.
@@ -349,7 +365,7 @@ impl Requests {
 
     /// Retransmits due requests. Returns a request that was sent N1 times and is given up; call it
     /// until it returns `None`.
-    pub fn tick(&mut self, now: Now, out: &mut Outbox) -> Option<(Tag, u32)> {
+    pub fn tick(&mut self, now: Now, out: &mut Outbox) -> Option<Request> {
         while let Some(&(deadline, sequence)) = self.deadlines.front() {
             if deadline > now.monotonic {
                 return None;
@@ -360,8 +376,7 @@ impl Requests {
                 continue;
             }
             if waiting.sent >= self.n1 {
-                let waiting = self.remove(sequence)?;
-                return Some((waiting.request.tag, sequence));
+                return Some(self.remove(sequence)?.request);
             }
             waiting.sent += 1;
             waiting.deadline = now.monotonic.saturating_add(self.t1);

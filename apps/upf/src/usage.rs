@@ -71,7 +71,7 @@
 //!   triggers of Ethernet and multicast cause no report; their features are not announced.
 //! * A report without response after N1 times T1 is sent again after 30 seconds, with the same
 //!   octets.
-//! * A response with cause 72, 74 or 77 counts as none; any other acknowledges the report.
+//! * A response with cause 72, 74, 77 or 78 counts as none; any other acknowledges the report.
 //!
 //! # Other session reports (clauses 5.2.4, 5.10, 5.11, 7.5.8)
 //! * *Downlink data*: one for each PDR with buffered packets and NOCP, until its FAR stops
@@ -84,18 +84,23 @@
 //! * *Error indication* (ERIR): the session is found by address and TEID of the tunnel (an index of
 //!   at most 16 bytes per tunnel). One at a time per session; unknown tunnels are counted.
 //! * Cause 65 to any of them: [`Outcome::Gone`], the session must be removed here.
+//! * A report may go to another control plane function than that of the CP F-SEID ([`redirect`],
+//!   clause 5.22): the node decides which, and the engine remembers it ([`Usage::detours`]).
+//! * A session with another CP F-SEID than before has its pending reports sent there at once.
 //!
 //! # Work
 //! Events arrive as pending bits; lane messages only make it sooner. A scan passes over 8192
 //! session indices in 10 ms. Timers are one heap with at most one deadline per session, rebuilt
 //! from the records by [`Usage::open`]. A call evaluates at most 512 sessions.
 
+mod detours;
 mod engine;
 mod evaluate;
 mod measurement;
 mod peer_tunnels;
 mod reports;
 
+pub use detours::redirect;
 pub use engine::{ReportContext, SessionBackend, Usage, UsageStatistics};
 pub use evaluate::Outcome;
 pub use measurement::{Meter, STOP_OF_TRAFFIC_S, StateSlots, next, settle, update};

@@ -182,6 +182,11 @@ impl Collector {
             "Error indications for tunnels that no session has.",
             [([], it.errors_ignored)],
         )?;
+        page.counters::<0>(
+            "upf_reports_redirected",
+            "Session reports sent to another SMF than that of the CP F-SEID.",
+            [([], it.redirected)],
+        )?;
         let outcomes = [
             ("unanswered", it.unanswered),
             ("refused", it.refused),

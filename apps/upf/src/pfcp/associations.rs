@@ -357,6 +357,30 @@ impl Associations {
         })
     }
 
+    /// Moves an association to an alternative address of its peer, which answers with this recovery
+    /// time stamp. The address before becomes an alternative one.
+    ///
+    /// # Errors
+    /// The table cannot be written; nothing has changed then.
+    pub fn move_to(
+        &mut self,
+        index: u16,
+        address: SocketAddr,
+        local: IpAddr,
+        recovery: u32,
+    ) -> Result<(), AssociationError> {
+        self.change(index, |record| {
+            let before = record.address.socket().ip();
+            let mut others = record.alternatives();
+            others.retain(|other| *other != address.ip());
+            others.insert(0, before);
+            record.set_alternatives(&others);
+            record.address = Endpoint::of(address);
+            record.local = mapped(local);
+            (record.state, record.down, record.recovery) = (state::UP, 0, recovery);
+        })
+    }
+
     /// Marks the peer as heard (`None`) or as silent since a time.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ mod drain_state;
 mod heartbeat;
 mod node_messages;
 mod session_followers;
+mod smf_set;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -189,11 +190,14 @@ impl Node {
     /// Replaces the addresses of a peer that is configured by name.
     pub fn set_peer_addresses(&mut self, index: usize, addresses: &[IpAddr]) {
         self.access.set_peer(index, addresses.to_vec());
-        // Others cannot be reached.
-        let own = &self.settings.n4.addresses;
-        let fits = |address: &&IpAddr| own.iter().any(|it| it.is_ipv4() == address.is_ipv4());
-        let reachable = addresses.iter().filter(fits).copied().collect();
+        let reachable = addresses.iter().copied().filter(|address| self.reaches(*address));
+        let reachable = reachable.collect();
         self.initiations.set_addresses(index, reachable);
+    }
+
+    /// Returns true if N4 has an address of the same family.
+    fn reaches(&self, address: IpAddr) -> bool {
+        self.settings.n4.addresses.iter().any(|own| own.is_ipv4() == address.is_ipv4())
     }
 
     /// Returns true if a control plane function may associate from any address.
@@ -286,8 +290,8 @@ impl Node {
     /// Runs all due timers. Returns the time at which it must be called again at the latest.
     pub fn tick(&mut self, now: Now, out: &mut Outbox) -> Option<u64> {
         let cx = &mut NodeContext { node: self, now, out };
-        while let Some((tag, sequence)) = cx.node.requests.tick(now, cx.out) {
-            dispatch::given_up(cx, tag, sequence);
+        while let Some(request) = cx.node.requests.tick(now, cx.out) {
+            dispatch::given_up(cx, &request);
         }
         heartbeat::expire(cx);
         session_followers::recover_slice(cx);

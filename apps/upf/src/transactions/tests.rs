@@ -37,7 +37,8 @@ fn a_request_is_sent_n1_times_each_t1_and_then_given_up() {
         }
     }
     assert_eq!(sent, [(0, 1), (30, 1), (60, 1)]);
-    assert_eq!(given_up, Some((90, (TAG, 5))));
+    let given_up = given_up.map(|(tenth, found)| (tenth, found.tag, found.sequence));
+    assert_eq!(given_up, Some((90, TAG, 5)));
     assert!(requests.is_empty() && requests.deadline().is_none());
 }
 
@@ -50,7 +51,7 @@ fn an_answer_is_taken_once_and_only_from_whom_it_was_asked() {
     assert_eq!(requests.answered(other, 9, 57), None);
     assert_eq!(requests.answered(peer(), 8, 57), None);
     assert_eq!(requests.answered(peer(), 9, 56), None);
-    assert_eq!(requests.answered(peer(), 9, 57), Some(TAG));
+    assert_eq!(requests.answered(peer(), 9, 57).map(|it| it.tag), Some(TAG));
     assert_eq!(requests.answered(peer(), 9, 57), None);
     // Its old deadline does not affect a later request with the same number.
     requests.send(at(SECOND / 2), request(9), &mut out).unwrap();

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use super::detours::{Detours, redirect};
 use super::measurement::StateSlots;
 use super::peer_tunnels::{Remotes, tunnels};
 use super::reports::error_request;
@@ -52,6 +53,8 @@ pub struct UsageStatistics {
     pub refused: u64,
     /// Sessions that the control plane did not know any more.
     pub unknown_there: u64,
+    /// Requests sent to another control plane function than that of the CP F-SEID.
+    pub redirected: u64,
     /// Changes that could not be stored; they are tried again.
     pub not_kept: u64,
 }
@@ -69,6 +72,8 @@ pub struct Usage {
     pub(super) delayed: HashMap<SessionIndex, (DownlinkData, u64)>,
     /// Sessions whose reports wait for room at their peer.
     pub(super) parked: Parked,
+    /// Other destinations of reports to silent control planes.
+    pub(super) detours: Detours,
     /// Peer that was served last of those with waiting sessions.
     turn: Option<SocketAddr>,
     pub(super) statistics: UsageStatistics,
@@ -144,6 +149,7 @@ impl Usage {
             errors: HashMap::new(),
             delayed: HashMap::new(),
             parked: Parked::new(backend.capacity()),
+            detours: Detours::default(),
             turn: None,
             statistics: UsageStatistics::default(),
             scanned: 0,
@@ -173,6 +179,9 @@ impl Usage {
         let Some(id) = after.or(before).map(|session| session.id) else { return };
         match after {
             Some(after) => {
+                if before.is_some_and(|before| before.cp_fseid != after.cp_fseid) {
+                    self.recall(on, after);
+                }
                 let mut session = after.clone();
                 if before.is_some_and(|before| before.inactivity_s != after.inactivity_s) {
                     session.reporting.awaited_from = on.now.monotonic;
@@ -181,6 +190,17 @@ impl Usage {
                 self.evaluate_session(on, after, session, None);
             }
             None => self.forget(on, id),
+        }
+    }
+
+    /// Takes back the pending reports of a session whose CP F-SEID has changed; the next evaluation
+    /// sends them to the new one.
+    pub(super) fn recall<G>(&mut self, on: &mut ReportContext<'_, G>, session: &Session) {
+        for report in &session.reporting.unacknowledged {
+            if self.flying.get(&report.message) == Some(&session.id) {
+                on.requests.cancel(report.message);
+                self.flying.remove(&report.message);
+            }
         }
     }
 
@@ -275,7 +295,7 @@ impl Usage {
         peer: IpAddr,
         teid: u32,
     ) {
-        let room = on.requests.room_for(on.backend.peer_address(session).0);
+        let room = on.requests.room_for(self.destination(on, session).0);
         if self.errors.contains_key(&session.id) || room == 0 {
             self.statistics.errors_repeated += 1;
             return;
@@ -296,15 +316,41 @@ impl Usage {
         sequence: u32,
         bytes: Vec<u8>,
     ) -> bool {
-        let (to, local) = on.backend.peer_address(session);
+        let (to, local) = self.destination(on, session);
+        let is_redirected = to.ip() != session.cp_fseid.address;
+        let bytes = if is_redirected { redirect(&bytes, session.cp_fseid) } else { bytes };
         let tag = Tag::Report(session.id);
         let request = Request { bytes, sequence, to, local, tag };
         let is_sent = on.requests.send(on.now, request, on.out).is_ok();
         if is_sent {
             self.flying.insert(sequence, session.id);
             self.statistics.requests += 1;
+            self.statistics.redirected += u64::from(is_redirected);
         }
         is_sent
+    }
+
+    /// Returns the destination of reports about a session, and our address to send from.
+    pub(super) fn destination<G: SessionBackend>(
+        &self,
+        on: &ReportContext<'_, G>,
+        session: &Session,
+    ) -> (SocketAddr, Option<IpAddr>) {
+        let (to, local) = on.backend.peer_address(session);
+        match self.detours.find(session, on.now.monotonic) {
+            Some(other) => (SocketAddr::new(other, to.port()), None),
+            None => (to, local),
+        }
+    }
+
+    /// Returns the other destinations of reports to silent control planes.
+    pub const fn detours(&mut self) -> &mut Detours {
+        &mut self.detours
+    }
+
+    /// Counts a report that was sent to another control plane.
+    pub const fn count_redirected(&mut self) {
+        self.statistics.redirected += 1;
     }
 
     /// Handles a request without response. It is sent again later with the same content.

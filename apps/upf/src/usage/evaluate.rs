@@ -98,7 +98,7 @@ impl Usage {
         if is_waiting {
             return;
         }
-        let peer = on.backend.peer_address(session).0;
+        let peer = self.destination(on, session).0;
         if on.requests.room_for(peer) < MOST_REQUESTS {
             // A silent peer must not delay the reports to others.
             if is_inactive || session.urrs.iter().any(|urr| !urr.progress.due.is_empty()) {
@@ -148,7 +148,7 @@ impl Usage {
             self.delayed.insert(session.id, (data, at));
             return;
         }
-        if on.requests.room_for(on.backend.peer_address(session).0) == 0 {
+        if on.requests.room_for(self.destination(on, session).0) == 0 {
             self.delayed.insert(session.id, (data, on.now.monotonic.saturating_add(SECOND)));
             return;
         }
@@ -294,12 +294,14 @@ pub enum Outcome {
 
 impl Usage {
     /// Handles a session report response. The report is acknowledged and never sent again;
-    /// buffering changes as requested.
+    /// buffering changes as requested. A response may hand the session over to another member of
+    /// an SMF set (clause 5.22): `owner` is the association of the Node ID in it.
     pub fn answered<G: SessionBackend>(
         &mut self,
         on: &mut ReportContext<'_, G>,
         id: SessionIndex,
         response: &Message<'_>,
+        owner: Option<u16>,
     ) -> Outcome {
         let sequence = response.header.sequence;
         self.flying.remove(&sequence);
@@ -317,6 +319,7 @@ impl Usage {
             Cause::NO_ESTABLISHED_PFCP_ASSOCIATION,
             Cause::PFCP_ENTITY_IN_CONGESTION,
             Cause::SYSTEM_FAILURE,
+            Cause::REDIRECTION_REQUESTED,
         ];
         let Some(cause) = cause.filter(|cause| !again.contains(cause)) else {
             self.timers.sooner(id, on.now.monotonic.saturating_add(AGAIN));
@@ -328,6 +331,10 @@ impl Usage {
         let before = session.clone();
         session.reporting.unacknowledged.retain(|report| report.message != sequence);
         let is_new = is_accepted && apply(&mut session, group);
+        session.peer = owner.filter(|_| is_accepted).unwrap_or(session.peer);
+        if session.cp_fseid != before.cp_fseid {
+            self.recall(on, &session);
+        }
         if is_new || session != before {
             session.version = on.backend.next_version();
             if is_accepted && group_drops(group) {

@@ -1,9 +1,8 @@
 //! Sources of requests: who may associate, and who may speak for an association.
 //!
 //! An association is pinned to the address that set it up, and to the alternative addresses that
-//! its peer announced from there. Ports are not part of it. Members of an SMF set (same SMF Set ID)
-//! may speak for each other's associations if `n4.allow` or `n4.peers` names them: an SMF Set ID
-//! alone proves nothing.
+//! its peer announced from there. Ports are not part of it. Members of an SMF set may speak for each
+//! other's associations ([`smf_set`]).
 //!
 //! A refused request costs no session. The response to a source without an association is stored
 //! apart from those to peers, so a flood evicts none of theirs; other refusals are not stored. An
@@ -15,7 +14,7 @@ use std::net::IpAddr;
 
 use fastlane_pfcp::{Cause, Fault, Message, MessageType};
 
-use super::{Node, NodeContext, RequestPath, heartbeat, node_messages};
+use super::{Node, NodeContext, RequestPath, heartbeat, node_messages, smf_set};
 use crate::pfcp::NodeName;
 use crate::pfcp::associations::Association;
 use crate::pfcp::overload::Limiter;
@@ -131,10 +130,8 @@ fn session(node: &Node, from: IpAddr, seid: u64) -> Admission {
 
 /// Returns true if a message from this address may act for an association.
 pub(super) fn speaks_for(node: &Node, from: IpAddr, association: &Association) -> bool {
-    let set = &association.smf_set;
-    let is_member = |other: &Association| other.smf_set == *set;
-    association.has_address(from)
-        || !set.is_empty() && !node.access.is_open() && node.peers.known_at(from).any(is_member)
+    let is_member = |other: &Association| smf_set::is_same(node, association, other);
+    association.has_address(from) || node.peers.known_at(from).any(is_member)
 }
 
 /// Refuses a request because of its source. Returns the response, or `None` above the rate limit.

@@ -59,19 +59,22 @@ pub(super) fn set_up(
     begin_removal(cx, removal)
 }
 
-/// Returns the Alternative SMF IP Addresses of a message that may associate, if it has any.
+/// Returns the Alternative SMF IP Addresses of a message that may associate and can be reached, if
+/// it has any; preferred ones (PPE) first.
 pub(super) fn alternatives(node: &Node, group: &Group<'_>) -> Result<Option<Vec<IpAddr>>, Fault> {
     if !group.has(IeType::ALTERNATIVE_SMF_IP_ADDRESS) {
         return Ok(None);
     }
-    let mut addresses = Vec::new();
+    let (mut preferred, mut others) = (Vec::new(), Vec::new());
     for ie in group.all::<AlternativeSmfIpAddress>().take(ALTERNATIVES) {
-        let AlternativeSmfIpAddress { v4, v6, .. } = ie?;
+        let AlternativeSmfIpAddress { v4, v6, is_preferred } = ie?;
         let v6 = v6.map(|v6| IpAddr::V6(v6).to_canonical());
         let both = v4.map(IpAddr::V4).into_iter().chain(v6);
-        addresses.extend(both.filter(|address| node.access.allows(*address)));
+        let both = both.filter(|address| node.access.allows(*address) && node.reaches(*address));
+        if is_preferred { preferred.extend(both) } else { others.extend(both) }
     }
-    Ok(Some(addresses))
+    preferred.append(&mut others);
+    Ok(Some(preferred))
 }
 
 /// Returns the SMF Set ID of a message in lower case, if it has one.

@@ -8,10 +8,10 @@ use super::association_server::{PendingRequest, Removal, RemovalStep};
 use super::session_followers::SessionChange;
 use super::{
     Discarded, NodeContext, RequestPath, admission, association_client, association_server,
-    cause_of, drain, heartbeat, node_messages, session_followers,
+    cause_of, drain, heartbeat, node_messages, session_followers, smf_set,
 };
 use crate::pfcp::associations::association_record::unmapped;
-use crate::pfcp::{Context, NodeName, RequestKey, Tag};
+use crate::pfcp::{Context, NodeName, Request, RequestKey, Tag};
 use crate::rules::layout::message::{PathMessage, SessionEvent, kind};
 use crate::session::SessionIndex;
 
@@ -57,6 +57,7 @@ fn no_message(cx: &mut NodeContext<'_>, path: RequestPath, error: HeaderError) {
 }
 
 fn handle_message(cx: &mut NodeContext<'_>, path: RequestPath, message: &Message<'_>) {
+    cx.node.usage.detours().end(path.from.ip());
     let message_type = message.header.message_type;
     *cx.node.statistics.received.entry(message_type.0).or_default() += 1;
     match message_type {
@@ -296,48 +297,57 @@ fn waits(cx: &mut NodeContext<'_>, asked: PendingRequest, message: &Message<'_>)
 /// Handles a response to one of our requests.
 fn answered(cx: &mut NodeContext<'_>, path: RequestPath, message: &Message<'_>) {
     let (message_type, sequence) = (message.header.message_type, message.header.sequence);
-    let Some(tag) = cx.node.requests.answered(path.from, sequence, message_type.0) else {
+    let Some(request) = cx.node.requests.answered(path.from, sequence, message_type.0) else {
         return cx.node.statistics.discard(Discarded::Unsolicited);
     };
     let cause = cause_of(message);
     *cx.node.statistics.answers.entry((message_type.0, cause)).or_default() += 1;
     if message_type == MessageType::VERSION_NOT_SUPPORTED_RESPONSE {
         // The peer will not understand a retransmission either.
-        return given_up(cx, tag, sequence);
+        return given_up(cx, &request);
     }
-    told(cx, path, tag, message);
+    told(cx, path, &request, message);
 }
 
 /// Handles the response to one of our requests.
-fn told(cx: &mut NodeContext<'_>, path: RequestPath, tag: Tag, message: &Message<'_>) {
-    match tag {
+fn told(cx: &mut NodeContext<'_>, path: RequestPath, request: &Request, message: &Message<'_>) {
+    match request.tag {
         Tag::Heartbeat(index) => heartbeat::handle_response(cx, index, message),
+        Tag::Alternative(index) => smf_set::found(cx, path, index, message),
         Tag::Setup(index) => association_client::initiated(cx, path, index, message),
-        Tag::Report(id) => session_followers::reported(cx, id, message),
+        Tag::Report(_) => smf_set::reported(cx, path, request, message),
         Tag::Association(index) => drain::answered(cx, index, message),
         Tag::NodeReport(_) => {}
     }
 }
 
 /// Handles a request that got no response or was cancelled.
-pub(super) fn given_up(cx: &mut NodeContext<'_>, tag: Tag, sequence: u32) {
-    let message_type = match tag {
-        Tag::Heartbeat(_) => MessageType::HEARTBEAT_REQUEST,
+pub(super) fn given_up(cx: &mut NodeContext<'_>, request: &Request) {
+    let message_type = match request.tag {
+        Tag::Heartbeat(_) | Tag::Alternative(_) => MessageType::HEARTBEAT_REQUEST,
         Tag::Setup(_) => MessageType::ASSOCIATION_SETUP_REQUEST,
         Tag::Association(_) => MessageType::ASSOCIATION_UPDATE_REQUEST,
         Tag::NodeReport(_) => MessageType::NODE_REPORT_REQUEST,
         Tag::Report(_) => MessageType::SESSION_REPORT_REQUEST,
     };
     *cx.node.statistics.unanswered.entry(message_type.0).or_default() += 1;
-    match tag {
+    match request.tag {
         Tag::Heartbeat(index) => heartbeat::handle_silence(cx, index),
+        Tag::Alternative(index) => smf_set::not_found(cx, index),
         Tag::Setup(index) => association_client::not_initiated(cx, index),
         Tag::Report(id) => {
-            cx.usage(|usage, on| usage.given_up(on, id, sequence));
+            if !smf_set::redirect(cx, id, request) {
+                report_given_up(cx, id, request.sequence);
+            }
         }
         Tag::Association(index) => drain::given_up(cx, index),
         Tag::NodeReport(_) => {}
     }
+}
+
+/// Handles a session report that no control plane has answered; it is sent again later.
+pub(super) fn report_given_up(cx: &mut NodeContext<'_>, id: SessionIndex, sequence: u32) {
+    cx.usage(|usage, on| usage.given_up(on, id, sequence));
 }
 
 /// Handles a lane message of a kind with its body.

@@ -2,13 +2,15 @@
 //! peers.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use fastlane_pfcp::ie::RecoveryTimeStamp;
 use fastlane_pfcp::{Header, Message, MessageType};
 
 use super::association_server::{Removal, RemovalScope, RemovalStep};
-use super::{Discarded, Node, NodeContext, RequestPath, association_server, node_messages};
+use super::{
+    Discarded, Node, NodeContext, RequestPath, association_server, node_messages, smf_set,
+};
 use crate::pfcp::{Request, Tag};
 use crate::time::{Now, SECOND};
 
@@ -48,7 +50,13 @@ fn meant(node: &Node, address: IpAddr, recovery: u32) -> Vec<u16> {
 fn heard_of(cx: &mut NodeContext<'_>, index: u16, recovery: u32) {
     let Some(found) = cx.node.peers.get(index).filter(|found| !found.is_ending) else { return };
     let (known, is_up) = (found.peer.recovery, found.peer.is_up);
-    if is_newer(recovery, known) && !cx.node.is_removing(index) {
+    let has_survivors = smf_set::survivors(cx.node, found).next().is_some();
+    if is_newer(recovery, known) && has_survivors {
+        // Its sessions are those of its SMF set, which has not restarted.
+        tracing::info!("{} has restarted: its SMF set has its sessions", found.peer.node_id);
+        let changed = cx.node.peers.set_recovery(index, cx.now, recovery);
+        cx.node.check(changed);
+    } else if is_newer(recovery, known) && !cx.node.is_removing(index) {
         tracing::info!("{} has restarted: removing its sessions", found.peer.node_id);
         let (which, then) = (RemovalScope::All, RemovalStep::Restored(recovery));
         let removal = Removal { index, which, then, asked: None, from: 0 };
@@ -76,15 +84,24 @@ pub(super) fn probe(cx: &mut NodeContext<'_>, index: u16) {
 pub(super) fn ask_whether_there(cx: &mut NodeContext<'_>, index: u16) {
     let Some(found) = cx.node.peers.get(index) else { return };
     let (to, local) = (found.peer.address, found.peer.local);
+    if !send(cx, to, local, Tag::Heartbeat(index)) {
+        // It is sent again after one period.
+        cx.node.heartbeats.finish(index);
+    }
+}
+
+/// Sends a heartbeat request to an address. Returns false if too many requests wait for a response.
+pub(super) fn send(
+    cx: &mut NodeContext<'_>,
+    to: SocketAddr,
+    local: Option<IpAddr>,
+    tag: Tag,
+) -> bool {
     let sequence = cx.node.requests.sequence();
     let header = Header::node(MessageType::HEARTBEAT_REQUEST, sequence);
     let recovery = RecoveryTimeStamp(cx.node.identity.recovery);
     let bytes = node_messages::message(header, |to| to.put(&recovery));
-    let request = Request { bytes, sequence, to, local, tag: Tag::Heartbeat(index) };
-    if !cx.send(request) {
-        // It is sent again after one period.
-        cx.node.heartbeats.finish(index);
-    }
+    cx.send(Request { bytes, sequence, to, local, tag })
 }
 
 /// Handles a heartbeat response.
@@ -101,16 +118,29 @@ pub(super) fn handle_response(cx: &mut NodeContext<'_>, index: u16, message: &Me
     }
 }
 
-/// Handles a peer that did not respond to N1 heartbeats.
+/// Handles a peer that did not respond to N1 heartbeats. It is sought at its other addresses first.
 pub(super) fn handle_silence(cx: &mut NodeContext<'_>, index: u16) {
+    if !smf_set::search(cx, index) {
+        lost(cx, index);
+    }
+}
+
+/// Handles a peer that is silent at all its addresses.
+pub(super) fn lost(cx: &mut NodeContext<'_>, index: u16) {
     cx.node.heartbeats.finish(index);
     let is_removing = cx.node.is_removing(index);
     let found = cx.node.peers.get(index).filter(|found| found.peer.is_up && !is_removing);
     let Some(found) = found else { return };
     let keep_s = cx.node.settings.n4.keep_sessions_s;
-    tracing::warn!("{} does not answer: its sessions stay for {keep_s} s", found.peer.node_id);
+    let has_survivors = smf_set::survivors(cx.node, found).next().is_some();
+    if !has_survivors {
+        tracing::warn!("{} does not answer: its sessions stay for {keep_s} s", found.peer.node_id);
+    }
     cx.node.statistics.associations_lost += 1;
-    if keep_s == 0 {
+    if has_survivors {
+        smf_set::stand_in(cx, index);
+    }
+    if keep_s == 0 && !has_survivors {
         let ended = association_server::end(cx, index, None);
         cx.node.check(ended);
     } else {
@@ -144,7 +174,8 @@ fn next_end(node: &Node) -> Option<(u64, u16)> {
     let troubled = node.peers.troubled().filter(|found| !node.is_removing(found.peer.index));
     let ends = troubled.filter_map(|found| match found.down {
         _ if found.is_ending => Some((0, found.peer.index)),
-        Some(down) => Some((down.saturating_add(keep), found.peer.index)),
+        Some(_) => smf_set::silent_since(node, found)
+            .map(|silent| (silent.saturating_add(keep), found.peer.index)),
         None => None,
     });
     ends.min()
@@ -167,6 +198,8 @@ pub(super) struct Heartbeats {
 struct Beat {
     due: u64,
     is_asked: bool,
+    /// Number of alternative addresses with a pending heartbeat.
+    sought: u16,
     /// Time of the last response.
     heard: u64,
 }
@@ -182,7 +215,7 @@ impl Heartbeats {
     pub(super) fn begin(&mut self, now: Now, index: u16) {
         self.end(index);
         let due = now.monotonic.saturating_add(self.period);
-        self.places.insert(index, Beat { due, is_asked: false, heard: now.monotonic });
+        self.places.insert(index, Beat { due, is_asked: false, sought: 0, heard: now.monotonic });
         self.due.insert((due, index));
     }
 
@@ -196,8 +229,32 @@ impl Heartbeats {
     /// Ends the current heartbeat, which was answered or given up.
     pub(super) fn finish(&mut self, index: u16) {
         if let Some(beat) = self.places.get_mut(&index) {
-            beat.is_asked = false;
+            (beat.is_asked, beat.sought) = (false, 0);
         }
+    }
+
+    /// Notes that heartbeats were sent to `addresses` alternative addresses of a peer. Returns false
+    /// if that is none. The current heartbeat goes on.
+    pub(super) fn begin_search(&mut self, index: u16, addresses: u16) -> bool {
+        let beat = self.places.get_mut(&index).filter(|_| addresses != 0);
+        beat.is_some_and(|beat| {
+            (beat.is_asked, beat.sought) = (true, addresses);
+            true
+        })
+    }
+
+    /// Returns true if a peer is sought at its alternative addresses.
+    pub(super) fn is_searching(&self, index: u16) -> bool {
+        self.places.get(&index).is_some_and(|beat| beat.sought != 0)
+    }
+
+    /// Notes that an alternative address is silent. Returns true if it was the last one.
+    pub(super) fn is_search_over(&mut self, index: u16) -> bool {
+        let Some(beat) = self.places.get_mut(&index).filter(|beat| beat.sought != 0) else {
+            return false;
+        };
+        beat.sought -= 1;
+        beat.sought == 0
     }
 
     /// Ends the current heartbeat, which was answered, and notes the time.

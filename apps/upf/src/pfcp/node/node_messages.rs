@@ -67,11 +67,14 @@ fn features(settings: &Settings) -> UpFunctionFeatures {
         | Up::QUOAC
         | Up::FRRT
         | Up::ADPDP
+        | Up::SSET
         | Up::MNOP
         | Up::BUNDL
         | Up::VTIME;
     let with = |features: Up, wanted: bool, more| if wanted { features | more } else { features };
     let chosen = with(always, settings.teid == TeidChoice::Upf, Up::FTUP);
+    // An SMF Set ID proves nothing: members of a set must be configured.
+    let chosen = with(chosen, !settings.n4.is_open(), Up::MPAS);
     // IP6PL is absent: it means several UE addresses in a PDI, too. Prefixes of other lengths than
     // 64 may come from the control plane all the same.
     with(chosen, settings.pools.iter().any(|pool| pool.allocate), Up::UEIP)

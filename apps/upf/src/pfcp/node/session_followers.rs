@@ -121,11 +121,22 @@ pub(super) fn remove(cx: &mut NodeContext<'_>, session: Session) {
     }
 }
 
-/// Handles a session report response.
-pub(super) fn reported(cx: &mut NodeContext<'_>, id: SessionIndex, message: &Message<'_>) {
+/// Handles a session report response. `owner` is the association that the session belongs to from
+/// now on, if the response says so.
+pub(super) fn reported(
+    cx: &mut NodeContext<'_>,
+    id: SessionIndex,
+    message: &Message<'_>,
+    owner: Option<u16>,
+) {
     let before = cx.node.sessions.get(id);
-    match cx.usage(|usage, on| usage.answered(on, id, message)) {
-        Outcome::Done => {}
+    match cx.usage(|usage, on| usage.answered(on, id, message, owner)) {
+        Outcome::Done => {
+            let after = cx.node.sessions.get(id);
+            if before.as_ref().map(|it| it.peer) != after.as_ref().map(|it| it.peer) {
+                changed(cx, &SessionChange { before, after });
+            }
+        }
         Outcome::Gone(id) => {
             // The control plane does not know the session, so no request will delete it (case
             // 45).

@@ -7,6 +7,7 @@ mod markers;
 mod ours;
 mod removals;
 mod session_requests;
+mod smf_sets;
 mod sources;
 mod strangers;
 

@@ -13,7 +13,7 @@ use fastlane_pfcp::{Cause, Group, Header, IeType, Message, MessageType, Writer};
 use fastlane_testing::sleeping_lane;
 
 use super::table_backend::TableBackend;
-use crate::pfcp::{Outbox, Requests};
+use crate::pfcp::{Outbox, Request, Requests};
 use crate::rules::compile::Context;
 use crate::rules::layout::counter_slots::{EVENTS, LAST, WORDS, event};
 use crate::rules::layout::message::{PathMessage, SessionEvent};
@@ -298,7 +298,7 @@ impl Testbed {
         while let Some(given_up) = requests.tick(now, out) {
             late.push(given_up);
         }
-        for (tag, sequence) in late {
+        for Request { tag, sequence, .. } in late {
             let crate::pfcp::Tag::Report(id) = tag else { panic!("{tag:?}") };
             self.process.with(now, |usage, on| usage.given_up(on, id, sequence));
         }
@@ -325,9 +325,9 @@ impl Testbed {
             more(to);
         });
         let (message, _) = Message::parse(&answer).unwrap();
-        let tag = self.process.requests.answered(SMF, header.sequence, 57)?;
+        let tag = self.process.requests.answered(SMF, header.sequence, 57)?.tag;
         let crate::pfcp::Tag::Report(id) = tag else { panic!("{tag:?}") };
-        Some(self.process.with(self.now, |usage, on| usage.answered(on, id, &message)))
+        Some(self.process.with(self.now, |usage, on| usage.answered(on, id, &message, None)))
     }
 
     /// Decodes and accepts all requests until no more are sent.

@@ -53,6 +53,7 @@ fn case_3_setup_says_who_we_are_and_what_works() {
         Up::QUOAC,
         Up::FRRT,
         Up::ADPDP,
+        Up::SSET,
         Up::MNOP,
         Up::BUNDL,
         Up::VTIME,
