@@ -8,14 +8,17 @@ pub(crate) const RELEASE: u8 = 9;
 pub(crate) const SET_DELETION: u8 = 14;
 pub(crate) const MODIFY: u8 = 52;
 pub(crate) const DELETE: u8 = 54;
+pub(crate) const REPORT: u8 = 56;
 
 /// Element types.
 const CAUSE: u16 = 19;
+const UP_FEATURES: u16 = 43;
 const F_SEID: u16 = 57;
 const NODE_ID: u16 = 60;
 const FQ_CSID: u16 = 65;
 const CP_FEATURES: u16 = 89;
 const RECOVERY: u16 = 96;
+const INACTIVITY: u16 = 117;
 const ALTERNATIVE: u16 = 178;
 const SMF_SET: u16 = 180;
 const RETENTION: u16 = 183;
@@ -72,6 +75,16 @@ pub(crate) fn recovery(stamp: u32) -> Vec<u8> {
 /// Writes CP Function Features.
 pub(crate) fn features(bits: u8) -> Vec<u8> {
     ie(CP_FEATURES, &[bits])
+}
+
+/// Writes a Cause.
+pub(crate) fn cause_of(cause: u8) -> Vec<u8> {
+    ie(CAUSE, &[cause])
+}
+
+/// Writes a User Plane Inactivity Timer.
+pub(crate) fn inactivity(seconds: u32) -> Vec<u8> {
+    ie(INACTIVITY, &seconds.to_be_bytes())
 }
 
 /// Writes a CP F-SEID.
@@ -152,6 +165,21 @@ fn find(datagram: &[u8], wanted: u16) -> Option<&[u8]> {
 /// Returns the cause of a response, if it has one.
 pub(crate) fn cause(datagram: &[u8]) -> Option<u8> {
     find(datagram, CAUSE)?.first().copied()
+}
+
+/// Returns the UP Function Features of a message.
+pub(crate) fn up_features(datagram: &[u8]) -> Option<&[u8]> {
+    find(datagram, UP_FEATURES)
+}
+
+/// Returns the SEID in the header of a session related message.
+pub(crate) fn header_seid(datagram: &[u8]) -> u64 {
+    u64::from_be_bytes(*datagram[4..].first_chunk().expect("a header with SEID"))
+}
+
+/// Returns the value of the F-SEID of a message.
+pub(crate) fn f_seid_value(datagram: &[u8]) -> Option<&[u8]> {
+    find(datagram, F_SEID)
 }
 
 /// Returns the SEID of the UPF in the response to an establishment.

@@ -1,10 +1,11 @@
 //! A PFCP entity that sends whatever octets it is given, and answers heartbeats.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fastlane_tests::{Host, PATIENCE};
+use fastlane_tests::{DropFlag, Host, PATIENCE};
 
 use crate::octets::{self, HEARTBEAT, node_message, recovery, sequence, set_sequence};
 
@@ -28,6 +29,8 @@ pub(crate) struct RawNode {
     upf: SocketAddr,
     /// Recovery Time Stamp in heartbeat responses.
     started: u32,
+    /// Requests of the UPF other than heartbeats, with the octets as they came.
+    requests: Mutex<Vec<Vec<u8>>>,
 }
 
 impl RawNode {
@@ -38,7 +41,8 @@ impl RawNode {
             socket.set_read_timeout(Some(Duration::from_millis(5))).expect("a read timeout");
             socket
         });
-        Self { socket, upf: upf.parse().expect("an address"), started }
+        let upf = upf.parse().expect("an address");
+        Self { socket, upf, started, requests: Mutex::default() }
     }
 
     /// Sends a datagram, which may be lost.
@@ -51,13 +55,63 @@ impl RawNode {
         let mut buffer = [0; 4096];
         let (length, from) = self.socket.recv_from(&mut buffer).ok()?;
         let datagram = &buffer[..length];
+        if RESPONSES.contains(&datagram[1]) {
+            return Some(datagram.to_vec());
+        }
         if datagram[1] != HEARTBEAT {
-            return RESPONSES.contains(&datagram[1]).then(|| datagram.to_vec());
+            self.requests.lock().expect("no thread panics").push(datagram.to_vec());
+            return None;
         }
         let stamp = [recovery(self.started)];
         let response = node_message(HEARTBEAT + 1, sequence(datagram), &stamp);
         let _ = self.socket.send_to(&response, from);
         None
+    }
+
+    /// Waits for a request of the UPF of this type.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, kind: u8) -> Vec<u8> {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if let Some(request) = self.take(kind) {
+                return request;
+            }
+            self.poll();
+        }
+        panic!("no request of type {kind}");
+    }
+
+    /// Takes a request of the UPF of this type that has arrived.
+    pub(crate) fn take(&self, kind: u8) -> Option<Vec<u8>> {
+        let mut requests = self.requests.lock().expect("no thread panics");
+        let at = requests.iter().position(|it| it[1] == kind)?;
+        Some(requests.swap_remove(at))
+    }
+
+    /// Answers heartbeats while a function runs.
+    pub(crate) fn serve_while<T>(&self, function: impl FnOnce() -> T) -> T {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    self.poll();
+                }
+            });
+            let _end = DropFlag(&over);
+            function()
+        })
+    }
+
+    /// Answers heartbeats until a condition holds.
+    #[track_caller]
+    pub(crate) fn serve_until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+            for _ in 0..20 {
+                self.poll();
+            }
+        }
     }
 
     /// Sends a request with a sequence number of its own until there is a response.

@@ -142,8 +142,15 @@ impl UpfLab {
     #[track_caller]
     #[must_use]
     pub fn start_supervised(&self, configuration: Value) -> Upf {
+        self.start_behind(&[], configuration)
+    }
+
+    /// Starts `upf CONFIG` by `wrapper`, a command that executes the one behind it.
+    #[track_caller]
+    #[must_use]
+    pub fn start_behind(&self, wrapper: &[&str], configuration: Value) -> Upf {
         let (path, session) = Application::configure(&self.hosts, configuration);
-        let mut command = self.hosts.left.command(&[]);
+        let mut command = self.hosts.left.command(wrapper);
         command.arg(binary("upf")).arg(&path);
         let application = Application::run(command, session);
         application.process.wait_for("the slow path process has id");
