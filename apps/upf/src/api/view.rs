@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use crate::api::metrics::Snapshot;
 use crate::datapath::classify::PacketFields;
+use crate::pfcp::NodeName;
 use crate::pfcp::associations::Association;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::session::{InstanceId, PdrId, Session, SessionIndex, UserAddress};
@@ -33,6 +34,12 @@ pub struct AssociationView {
     pub node_id: String,
     /// Address for requests.
     pub address: String,
+    /// Alternative addresses (Alternative SMF IP Address).
+    #[serde(default)]
+    pub alternatives: Vec<String>,
+    /// SMF Set ID.
+    #[serde(default)]
+    pub smf_set: Option<String>,
     /// Local address that it sends to.
     pub local: Option<String>,
     /// Recovery time stamp in seconds since 1970.
@@ -56,6 +63,9 @@ impl AssociationView {
         Self {
             node_id: it.peer.node_id.to_string(),
             address: it.peer.address.to_string(),
+            alternatives: it.alternatives.iter().map(ToString::to_string).collect(),
+            smf_set: (!it.smf_set.is_empty())
+                .then(|| NodeName::Name(it.smf_set.clone()).to_string()),
             local: it.peer.local.map(|local| local.to_string()),
             recovery_unix_s: i64::from(it.peer.recovery) - FROM_1900,
             features: format!("{:#x}", it.peer.features),
