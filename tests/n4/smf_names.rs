@@ -10,8 +10,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::octets::{
-    MODIFY, SETUP, cause, cause_of, fq_csid, node_id_name, node_message, recovery, retention, sequence,
-    session_message, under_name,
+    MODIFY, SETUP, cause, cause_of, fq_csid, node_id_name, node_message, recovery, retention,
+    sequence, session_message, under_name,
 };
 use crate::raw_node::RawNode;
 

@@ -1,8 +1,12 @@
 //! Input interpreter of the fuzzer of the PFCP node, shared with the test that replays the corpus.
-//! A step of an input is two octets (action, length) and up to `length` pairs of octets.
+//! A step of an input is two octets (action, length) and up to `length` pairs of octets. A longer
+//! datagram begins with steps of action [`BEGINS`]; one of an odd length has an octet more. In a
+//! session related message SEID 1 stands for the one that the node gave last.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use fastlane_pfcp::ie::FSeid;
+use fastlane_pfcp::{Message, MessageType};
 use fastlane_testing::sleeping_lane;
 use upf::config::Settings;
 use upf::pfcp::node::{Keep, NodeTables};
@@ -13,6 +17,8 @@ use upf::time::Now;
 
 const UPF: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const SECOND: u64 = 1_000_000_000;
+/// Action whose octets are the beginning of the next datagram.
+pub(crate) const BEGINS: u8 = 199;
 /// Magic value that starts a successor process, which takes as long as the rest of an input.
 const AGAIN: &[u8] = b"again!";
 /// Maximum size of the responses to one datagram: 32 messages of a bundle.
@@ -23,6 +29,10 @@ pub(crate) struct NodeFuzzer {
     memory: Private,
     node: Node,
     now: Now,
+    /// Beginning of the next datagram.
+    begun: Vec<u8>,
+    /// SEID that the node gave last.
+    up_seid: u64,
 }
 
 fn open(settings: &Settings, memory: &Private, now: Now) -> Node {
@@ -36,7 +46,7 @@ impl NodeFuzzer {
         let memory = Private::new(Capacities::of(&settings).with_answers(4096), sleeping_lane());
         let now = Now { monotonic: 1000 * SECOND, real: 1_780_000_000 * SECOND };
         let node = open(&settings, &memory, now);
-        Self { settings, memory, node, now }
+        Self { settings, memory, node, now, begun: Vec::new(), up_seid: 0 }
     }
 
     /// Runs the steps of an input and checks that everything is removed in the end.
@@ -53,11 +63,14 @@ impl NodeFuzzer {
     fn step(&mut self, what: u8, bytes: &[u8]) {
         let mut out = Outbox::new();
         match what {
-            0..=199 => {
+            BEGINS => self.begun.extend_from_slice(bytes),
+            0..=198 => {
+                let bytes = &self.datagram(bytes)[..];
                 let from = (Ipv4Addr::new(192, 0, 2, 100 + what % 4), 8805);
                 self.node.receive(self.now, UPF, SocketAddr::from(from), bytes, &mut out);
                 let sent: usize = out.datagrams.iter().map(|datagram| datagram.bytes.len()).sum();
                 assert!(sent <= MOST, "{sent} octets for {}", bytes.len());
+                self.learn(&out);
             }
             200..=229 => self.node.lane_message(self.now, (what % 5).into(), bytes, &mut out),
             230..=254 => {
@@ -66,6 +79,33 @@ impl NodeFuzzer {
             }
             255 if bytes == AGAIN => self.node = open(&self.settings, &self.memory, self.now),
             255 => {}
+        }
+    }
+
+    /// Returns the datagram that ends with these octets.
+    fn datagram(&mut self, end: &[u8]) -> Vec<u8> {
+        let mut datagram = std::mem::take(&mut self.begun);
+        datagram.extend_from_slice(end);
+        let Ok((message, rest)) = Message::parse(&datagram) else { return datagram };
+        let (seid, is_padded) = (message.header.seid, rest.len() == 1);
+        if is_padded {
+            datagram.pop();
+        }
+        if seid == Some(1) {
+            datagram[4..12].copy_from_slice(&self.up_seid.to_be_bytes());
+        }
+        datagram
+    }
+
+    /// Notes the SEID that the node gave.
+    fn learn(&mut self, out: &Outbox) {
+        for sent in &out.datagrams {
+            let Ok((message, _)) = Message::parse(&sent.bytes) else { continue };
+            if message.header.message_type == MessageType::SESSION_ESTABLISHMENT_RESPONSE
+                && let Ok(Some(FSeid { seid, .. })) = message.group().find()
+            {
+                self.up_seid = seid;
+            }
         }
     }
 
@@ -86,7 +126,7 @@ const SETTINGS: &str = r#"{
     "interfaces": {
         "n3": { "port": "n3", "role": "n3", "network-instances": ["access"],
                 "addresses": ["10.3.0.1", "2001:db8:3::1"] },
-        "n6": { "port": "n6", "role": "n6", "network-instances": ["internet"] }
+        "n6": { "port": "n6", "role": "n6", "network-instances": ["internet", "core.oai"] }
     },
     "pools": [{ "network-instance": "internet", "prefix": "10.45.0.0/24" }],
     "sessions": 64
