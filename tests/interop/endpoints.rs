@@ -1,5 +1,6 @@
 //! The gNB and the data network: ordinary UDP sockets in their namespaces.
 
+use std::cell::RefCell;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Mutex, PoisonError};
@@ -29,6 +30,8 @@ pub(crate) struct Gnb {
     socket: UdpSocket,
     /// It has sent into a tunnel that does not exist, so error indications are in order.
     has_sent_in_vain: bool,
+    /// End markers that came before other packets, by their TEIDs.
+    ended: RefCell<Vec<u32>>,
 }
 
 impl Gnb {
@@ -38,7 +41,7 @@ impl Gnb {
             socket.set_read_timeout(Some(Duration::from_millis(10))).expect("a read timeout");
             socket
         });
-        Self { socket, has_sent_in_vain: false }
+        Self { socket, has_sent_in_vain: false, ended: RefCell::default() }
     }
 
     /// Sends a packet in a tunnel of the UPF that does not exist.
@@ -100,15 +103,24 @@ impl Gnb {
     /// for them.
     pub(crate) fn rest(&self) -> Vec<Arrival> {
         let mut rest: Vec<Arrival> = std::iter::from_fn(|| self.poll()).collect();
-        rest.retain(|arrival| !matches!(arrival, Arrival::EndMarker(_)));
+        rest.retain(|arrival| match arrival {
+            Arrival::EndMarker(teid) => {
+                self.ended.borrow_mut().push(*teid);
+                false
+            }
+            Arrival::Data(..) => true,
+        });
         rest
     }
 
-    /// Asserts that nothing has reached the gNB.
+    /// Waits for an end marker, which may have come already.
     #[track_caller]
-    pub(crate) fn assert_quiet(&self) {
-        let arrival = self.poll();
-        assert_eq!(arrival, None, "it must not reach the gNB");
+    pub(crate) fn expect_end(&self, teid: u32) {
+        let mut ended = self.ended.borrow_mut();
+        match ended.iter().position(|it| *it == teid) {
+            Some(at) => drop(ended.remove(at)),
+            None => assert_eq!(self.receive(), Arrival::EndMarker(teid)),
+        }
     }
 
     /// Asserts that no user's packet reaches the gNB for a while.
@@ -127,6 +139,7 @@ impl Gnb {
         let mut arrival = self.receive();
         while let Arrival::EndMarker(teid) = arrival {
             assert_ne!(teid, flow.teid, "the end of the tunnel in use");
+            self.ended.borrow_mut().push(teid);
             arrival = self.receive();
         }
         let Arrival::Data(teid, qfi, found) = arrival else { unreachable!() };
@@ -198,6 +211,18 @@ impl<'a> DataNetwork<'a> {
             let mut buffer = [0; 2048];
             let arrived = socket.recv_from(&mut buffer);
             assert!(arrived.is_err(), "an uplink packet of nobody arrived: {arrived:?}");
+        });
+    }
+
+    /// Sends an uplink packet by `send` and waits for it.
+    #[track_caller]
+    pub(crate) fn expect(&self, uplink: &UserPacket, send: impl FnOnce()) {
+        self.with(uplink.to, |socket| {
+            send();
+            let mut buffer = [0; 2048];
+            let (length, from) =
+                socket.recv_from(&mut buffer).expect("the uplink packet reaches the data network");
+            assert_eq!((from, &buffer[..length]), (uplink.from, &*uplink.payload));
         });
     }
 

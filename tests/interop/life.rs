@@ -4,8 +4,11 @@
 //! `@ ACTION key=value` (what user packets must do at this point). In a message `{UPSEID}` stands
 //! for the SEID that the UPF gave, `{TEID:n}` for the TEID that the UPF chose for PDR n.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+
+/// UDP port in the data network where the flow does not matter.
+pub(crate) const PORT: u16 = 9;
 
 /// Recorded life of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +120,15 @@ impl Life {
             return Err("no line `! ueip ADDRESS`".to_owned());
         }
         Ok(Self { ue, steps })
+    }
+
+    /// Returns the ports of the data network that tell the flows of this life apart.
+    pub(crate) fn ports(&self) -> BTreeSet<u16> {
+        let ports = self.steps.iter().filter_map(|step| match step {
+            Step::Action(Action::Data { port, .. }) => *port,
+            _ => None,
+        });
+        ports.chain([PORT]).collect()
     }
 }
 

@@ -5,19 +5,14 @@ use std::ops::Range;
 
 use fastlane_tests::Host;
 
-use crate::endpoints::{Arrival, DOWNLINK, DataNetwork, Gnb, UPLINK};
-use crate::life::{Action, Direction, DownlinkFlow, Life, Step, Uplink};
+use crate::endpoints::{DOWNLINK, DataNetwork, Gnb, UPLINK};
+use crate::life::{Action, Direction, DownlinkFlow, Life, PORT, Step, Uplink};
 use crate::namespaces::Site;
 use crate::recorded_smf::RecordedSmf;
+use crate::rules::Fate;
 use crate::side_by_side::Placement;
 use crate::user_packet::UserPacket;
 use crate::volumes::Flow;
-
-/// UDP port in the data network where the flow does not matter.
-const PORT: u16 = 9;
-
-/// Requests after which the session has no rules, or is gone.
-const ENDS: [&str; 2] = ["delete", "an-release"];
 
 /// SMF, gNB and data network around a UPF, in the course of a life.
 pub(crate) struct Player<'a> {
@@ -27,8 +22,12 @@ pub(crate) struct Player<'a> {
     uplink: Uplink,
     /// TEID of the UPF in which the last uplink packet was sent.
     last_teid: Option<u32>,
-    /// Packet that the UPF holds.
-    held: Option<UserPacket>,
+    /// Packets that the UPF holds, in their order.
+    held: Vec<UserPacket>,
+    /// Tunnel in which held packets have left, before the life asks for it.
+    released: Option<u32>,
+    /// The packets that are held have caused a report.
+    is_reported: bool,
     /// Fewest and most downlink data reports so far.
     reports: [usize; 2],
     /// Number of packets sent, which makes each of them different.
@@ -41,8 +40,18 @@ impl<'a> Player<'a> {
         let smf = RecordedSmf::new(access, placement.smf);
         let gnb = Gnb::new(access, placement.gnb);
         let data = DataNetwork::new(site.data());
-        let (uplink, last_teid, held) = (Uplink::Pdr(1), None, None);
-        Self { smf, gnb, data, uplink, last_teid, held, reports: [0; 2], sent: 0 }
+        Self {
+            smf,
+            gnb,
+            data,
+            uplink: Uplink::Pdr(1),
+            last_teid: None,
+            held: Vec::new(),
+            released: None,
+            is_reported: false,
+            reports: [0; 2],
+            sent: 0,
+        }
     }
 
     /// Plays a life to its end. Returns the SMF, which still has its association.
@@ -62,11 +71,10 @@ impl<'a> Player<'a> {
             match step {
                 Step::Uplink(uplink) => self.uplink = *uplink,
                 Step::Request(name, parts) => {
+                    self.probe(life);
                     eprintln!("  > {name}");
                     self.smf.request(name, parts);
-                    if ENDS.contains(&&**name) {
-                        self.expect_drops(life);
-                    }
+                    self.probe(life);
                 }
                 Step::Action(action) => {
                     eprintln!("  @ {action:x?}");
@@ -91,20 +99,13 @@ impl<'a> Player<'a> {
             }
             Action::Held { is_optional } => {
                 let held = self.downlink_packet(life.ue[0], "held");
-                self.data.send(&held);
-                self.held = Some(held);
-                self.reports[0] += usize::from(!is_optional);
-                self.reports[1] += 1;
-                self.smf.wait_for_reports(self.reports[0]);
-                self.gnb.assert_quiet();
+                self.hold(held, !is_optional);
             }
             Action::Buffered(teid) => {
-                assert!(self.held.is_some(), "a packet is held");
                 self.expect_held(teid);
+                assert_eq!(self.released.take(), Some(teid), "tunnel of held packets");
             }
-            Action::EndMarker(teid) => {
-                assert_eq!(self.gnb.receive(), Arrival::EndMarker(teid));
-            }
+            Action::EndMarker(teid) => self.gnb.expect_end(teid),
             Action::Relay { into, out, direction } => {
                 for ue in &life.ue {
                     let (pdu_type, inner, octets) = match direction {
@@ -144,16 +145,69 @@ impl<'a> Player<'a> {
         UserPacket::downlink(ue, DataNetwork::endpoint(ue, PORT), &self.text(what))
     }
 
-    /// Asserts that packets of users are dropped in both directions.
-    fn expect_drops(&mut self, life: &Life) {
-        for ue in &life.ue {
-            if let Some(teid) = self.last_teid {
-                let uplink = self.uplink_packet(*ue, PORT, "uplink of nobody");
-                self.data.assert_dropped(&uplink, || self.gnb.send_in_vain(teid, &uplink));
+    /// Sends a packet that is held, and waits for its report if there must be one.
+    fn hold(&mut self, packet: UserPacket, is_reported: bool) {
+        self.data.send(&packet);
+        self.held.push(packet);
+        if !std::mem::replace(&mut self.is_reported, true) {
+            self.reports[0] += usize::from(is_reported);
+            self.reports[1] += 1;
+        }
+        self.smf.wait_for_reports(self.reports[0]);
+        self.gnb.assert_no_packet();
+    }
+
+    /// Sends packets of each user and flow of a life in both directions, as between any two
+    /// requests, and expects what the rules say.
+    fn probe(&mut self, life: &Life) {
+        for ue in life.ue.clone() {
+            for port in life.ports() {
+                self.probe_downlink(life, ue, port);
+                self.probe_uplink(ue, port);
             }
-            let downlink = self.downlink_packet(*ue, "downlink to nobody");
-            self.data.send(&downlink);
-            self.gnb.assert_no_packet();
+        }
+    }
+
+    fn probe_uplink(&mut self, ue: IpAddr, port: u16) {
+        let known = self.smf.known_teid(self.uplink);
+        // The tunnel of the past must be of no use any more.
+        let Some(teid) = known.or(self.last_teid) else { return };
+        let packet = self.uplink_packet(ue, port, "probe");
+        match self.smf.rules.fate(Direction::Uplink, teid, &packet) {
+            Fate::Core(flow) => {
+                self.last_teid = Some(teid);
+                self.data.expect(&packet, || self.gnb.send(teid, UPLINK, 1, &packet));
+                self.smf.volumes.count(flow, [packet.length() as u64, 0]);
+            }
+            Fate::Dropped => {
+                self.data.assert_dropped(&packet, || self.gnb.send_in_vain(teid, &packet));
+            }
+            fate => panic!("no recorded SMF has such rules: {fate:?}"),
+        }
+    }
+
+    fn probe_downlink(&mut self, life: &Life, ue: IpAddr, port: u16) {
+        let from = DataNetwork::endpoint(ue, port);
+        let packet = UserPacket::downlink(ue, from, &self.text("probe"));
+        match self.smf.rules.fate(Direction::Downlink, 0, &packet) {
+            Fate::Tunnel(teid, flow) => {
+                self.expect_held(teid);
+                self.data.send(&packet);
+                self.gnb.expect(DownlinkFlow { teid, qfi: None }, &packet);
+                self.smf.volumes.count(flow, [0, packet.length() as u64]);
+            }
+            // Each PDR reports, so one flow is enough.
+            Fate::Held(is_reported) if (ue, port) == (life.ue[0], PORT) => {
+                self.hold(packet, is_reported);
+            }
+            Fate::Held(_) => {}
+            Fate::Dropped => {
+                self.held.clear();
+                self.is_reported = false;
+                self.data.send(&packet);
+                self.gnb.assert_no_packet();
+            }
+            Fate::Core(_) => unreachable!("a downlink packet"),
         }
     }
 
@@ -177,10 +231,13 @@ impl<'a> Player<'a> {
         self.smf.volumes.count(flow, [request.length() as u64, answer.length() as u64]);
     }
 
-    /// Expects the packet that the UPF holds, if there is one: it leaves before anything else.
+    /// Expects the packets that the UPF holds, if there are any: they leave before anything else.
     fn expect_held(&mut self, teid: u32) {
-        let Some(held) = self.held.take() else { return };
-        self.gnb.expect(DownlinkFlow { teid, qfi: None }, &held);
-        self.smf.volumes.count(Flow::Default, [0, held.length() as u64]);
+        self.is_reported = false;
+        for held in std::mem::take(&mut self.held) {
+            self.gnb.expect(DownlinkFlow { teid, qfi: None }, &held);
+            self.smf.volumes.count(Flow::Default, [0, held.length() as u64]);
+            self.released = Some(teid);
+        }
     }
 }

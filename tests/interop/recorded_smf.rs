@@ -14,6 +14,7 @@ use fastlane_tests::{Host, PATIENCE};
 
 use crate::life::{Part, Uplink};
 use crate::namespaces::{N3, UPF};
+use crate::rules::Rules;
 use crate::volumes::{Octets, Volumes};
 
 /// Interval of retransmissions, while the UPF starts.
@@ -37,6 +38,8 @@ pub(crate) struct RecordedSmf {
     last_created: Option<(u16, Option<u32>)>,
     /// Octets that the URRs of the session have to report.
     pub(crate) volumes: Volumes,
+    /// Rules of the session.
+    pub(crate) rules: Rules,
     /// Sequence numbers of session reports.
     report_numbers: BTreeSet<u32>,
     /// Number of downlink data reports.
@@ -65,6 +68,7 @@ impl RecordedSmf {
             chosen: BTreeMap::new(),
             last_created: None,
             volumes: Volumes::default(),
+            rules: Rules::default(),
             report_numbers: BTreeSet::new(),
             reports: 0,
             usage: BTreeMap::new(),
@@ -78,6 +82,14 @@ impl RecordedSmf {
         match uplink {
             Uplink::Teid(teid) => teid,
             Uplink::Pdr(pdr) => *self.teids.get(&pdr).expect("the UPF gave the PDR a TEID"),
+        }
+    }
+
+    /// Returns the TEID of the UPF for uplink packets, if there is one yet.
+    pub(crate) fn known_teid(&self, uplink: Uplink) -> Option<u32> {
+        match uplink {
+            Uplink::Teid(teid) => Some(teid),
+            Uplink::Pdr(pdr) => self.teids.get(&pdr).copied(),
         }
     }
 
@@ -172,6 +184,7 @@ impl RecordedSmf {
             assert_eq!(known.unwrap_or(given.teid), given.teid, "{name}: one TEID per CHOOSE ID");
             self.teids.insert(id.0, given.teid);
         }
+        self.rules.apply(request, &self.teids);
         let kinds = [IeType::USAGE_REPORT_IN_MODIFICATION, IeType::USAGE_REPORT_IN_DELETION];
         kinds.into_iter().for_each(|kind| self.count_usage(response, kind));
         if request.header.message_type == MessageType::SESSION_DELETION_REQUEST {
