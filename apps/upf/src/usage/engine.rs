@@ -144,7 +144,7 @@ impl Usage {
     pub fn begin<G: SessionBackend>(backend: &G) -> Self {
         Self {
             timers: Timers::new(backend.capacity()),
-            remotes: Remotes::default(),
+            remotes: Remotes::new(backend.capacity()),
             flying: HashMap::new(),
             errors: HashMap::new(),
             delayed: HashMap::new(),
@@ -384,7 +384,7 @@ impl Usage {
 /// Heap of deadlines, at most one valid per session. Setting one and taking the earliest cost
 /// logarithmic time; no operation visits all sessions.
 ///
-/// Memory: 8 bytes per session index, and 16 per deadline.
+/// Memory: 8 bytes per session index in pages with deadlines, and 16 per deadline.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     heap: BinaryHeap<Reverse<(u64, u32)>>,
@@ -403,9 +403,12 @@ impl Timers {
     pub(super) fn set(&mut self, session: SessionIndex, at: Option<u64>) {
         let Some(slot) = self.set.get_mut(session.0 as usize) else { return };
         let at = at.map_or(0, |at| at.max(1));
-        let is_new = at != 0 && *slot != at;
+        // A page that only has zeros takes no memory as long as nothing is written.
+        if *slot == at {
+            return;
+        }
         *slot = at;
-        if is_new {
+        if at != 0 {
             self.heap.push(Reverse((at, session.0)));
         }
         if self.heap.len() > 64 + 4 * self.set.len() {
