@@ -1,7 +1,7 @@
 //! The UPF and the SMFs of others: recorded lives of sessions (`messages/`, with their origin in
 //! `messages/README.md`) played against the real program with its shipped configurations. Users'
-//! packets flow at each point as the SMF expects it, and before and after each of its requests as its
-//! rules demand.
+//! packets flow at each point as the SMF expects it, and before and after each of its requests as
+//! its rules demand.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +15,7 @@ mod life;
 mod namespaces;
 mod player;
 mod recorded_smf;
-mod rules;
+mod rule_model;
 mod side_by_side;
 mod user_packet;
 mod volumes;

@@ -9,7 +9,7 @@ use crate::endpoints::{DOWNLINK, DataNetwork, Gnb, UPLINK};
 use crate::life::{Action, Direction, DownlinkFlow, Life, PORT, Step, Uplink};
 use crate::namespaces::Site;
 use crate::recorded_smf::RecordedSmf;
-use crate::rules::Fate;
+use crate::rule_model::Fate;
 use crate::side_by_side::Placement;
 use crate::user_packet::UserPacket;
 use crate::volumes::Flow;

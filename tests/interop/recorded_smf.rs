@@ -14,7 +14,7 @@ use fastlane_tests::{Host, PATIENCE};
 
 use crate::life::{Part, Uplink};
 use crate::namespaces::{N3, UPF};
-use crate::rules::Rules;
+use crate::rule_model::RuleModel;
 use crate::volumes::{Octets, Volumes};
 
 /// Interval of retransmissions, while the UPF starts.
@@ -39,7 +39,7 @@ pub(crate) struct RecordedSmf {
     /// Octets that the URRs of the session have to report.
     pub(crate) volumes: Volumes,
     /// Rules of the session.
-    pub(crate) rules: Rules,
+    pub(crate) rules: RuleModel,
     /// Sequence numbers of session reports.
     report_numbers: BTreeSet<u32>,
     /// Number of downlink data reports.
@@ -68,7 +68,7 @@ impl RecordedSmf {
             chosen: BTreeMap::new(),
             last_created: None,
             volumes: Volumes::default(),
-            rules: Rules::default(),
+            rules: RuleModel::default(),
             report_numbers: BTreeSet::new(),
             reports: 0,
             usage: BTreeMap::new(),

@@ -71,13 +71,13 @@ impl NameServer {
     }
 }
 
-struct Site {
+struct NameLab {
     lab: UpfLab,
     upf: Upf,
     names: NameServer,
 }
 
-impl Site {
+impl NameLab {
     fn new() -> Option<Self> {
         let lab = UpfLab::new("n4-names", Driver::AfPacket)?;
         let (left, right) = (&lab.hosts.left, &lab.hosts.right);
@@ -148,7 +148,7 @@ impl Site {
 
 #[test]
 fn the_upf_follows_the_name_of_an_smf_to_other_addresses() {
-    let Some(site) = Site::new() else { return };
+    let Some(site) = NameLab::new() else { return };
     site.upf.wait_for(&format!("{NAME} cannot be resolved"));
     let first = site.smf("10.40.0.3:8805", "10.40.0.1:8805");
     let setup = node_message(SETUP, 0, &[node_id_name(NAME, &[]), recovery(STARTED)]);
@@ -175,7 +175,7 @@ fn the_upf_follows_the_name_of_an_smf_to_other_addresses() {
     site.accept_at(&third, "[fd40::3]:8805");
     third.accepted(&session_message(MODIFY, session.up_seid, 0, &[]));
     // Without a name server, the name keeps its address.
-    let Site { lab: _lab, upf, names } = site;
+    let NameLab { lab: _lab, upf, names } = site;
     let before = upf.log().matches("cannot be resolved").count();
     names.process.kill();
     let log = || upf.log().matches("cannot be resolved").count();

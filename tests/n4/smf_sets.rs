@@ -24,12 +24,12 @@ const SET: &str = "set1.smfset.example";
 const SETS: u8 = 0x28;
 
 /// A UPF, and a host with the addresses of two SMFs.
-struct Site {
+struct SetLab {
     lab: UpfLab,
     upf: Upf,
 }
 
-impl Site {
+impl SetLab {
     fn new(story: &str) -> Option<Self> {
         let lab = UpfLab::new(story, Driver::AfPacket)?;
         for address in ["10.40.0.3/24", "10.40.0.4/24"] {
@@ -109,7 +109,7 @@ fn dissected(directory: &Path, datagram: &[u8], fields: &[&str]) -> Vec<String> 
 
 #[test]
 fn another_smf_of_the_set_gets_the_reports_and_takes_the_session_over() {
-    let Some(mut site) = Site::new("n4-set") else { return };
+    let Some(mut site) = SetLab::new("n4-set") else { return };
     let [one, other] = [ONE, OTHER].map(|address| site.smf(address, STARTED));
     for (smf, name) in [(&one, "smf-1.example"), (&other, "smf-2.example")] {
         let ies = [node_id_name(name, &[]), recovery(STARTED), features(SETS), smf_set(SET)];
@@ -161,7 +161,7 @@ fn another_smf_of_the_set_gets_the_reports_and_takes_the_session_over() {
 
 #[test]
 fn an_smf_goes_on_at_its_alternative_address() {
-    let Some(site) = Site::new("n4-alternative") else { return };
+    let Some(site) = SetLab::new("n4-alternative") else { return };
     let name = "smf.example";
     let [one, other] =
         [(ONE, STARTED), (OTHER, STARTED + 77)].map(|(address, at)| site.smf(address, at));

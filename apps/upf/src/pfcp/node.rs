@@ -12,6 +12,8 @@ mod drain;
 mod drain_state;
 mod heartbeat;
 mod node_messages;
+mod peer_search;
+mod report_receivers;
 mod session_followers;
 mod smf_set;
 

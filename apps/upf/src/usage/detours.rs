@@ -58,8 +58,8 @@ impl Detours {
 }
 
 /// Returns a session report request as it is sent to another control plane function than that of
-/// the CP F-SEID: it has no SEID there (clause 7.2.2.4.2), and the request carries the old CP F-SEID
-/// (table 7.5.8.1-1). The sequence number is the same.
+/// the CP F-SEID: the session has no SEID there (clause 7.2.2.4.2), and the request carries the old
+/// CP F-SEID (table 7.5.8.1-1). The sequence number is the same.
 #[must_use]
 pub fn redirect(request: &[u8], old: CpFSeid) -> Vec<u8> {
     let Ok((message, _)) = Message::parse(request) else { return request.to_vec() };

@@ -131,7 +131,7 @@ impl Remotes {
     }
 
     const fn home(&self, hash: u32) -> usize {
-        (hash as u64 * self.slots.len() as u64 >> 32) as usize
+        ((hash as u64 * self.slots.len() as u64) >> 32) as usize
     }
 
     const fn after(&self, at: usize) -> usize {

@@ -26,7 +26,7 @@ const SECOND: u64 = 1_000_000_000;
 /// Number of mutants that all recorded messages have together, at the least.
 const LEAST: usize = 40_000;
 
-/// What a message may change.
+/// State of a node that a message may change.
 #[derive(Debug, PartialEq)]
 struct State {
     sessions: Vec<Session>,
@@ -202,16 +202,15 @@ fn show_mutants(world: &mut World, life: &Life, index: usize, is_long: bool) -> 
     mutants::visit_all(&datagram, &is_flipped, &mut |change, it| all.push((change.to_owned(), it)));
     let mut before = world.state();
     let (count, mut accepted) = (all.len(), 0);
-    for number in 0..count {
+    for (change, mut mutant) in all {
         // What the UPF gave may differ from that of the first time.
-        let what = Shown(format!("{} {}: {}", life.name, request.name, all[number].0));
-        let mut mutant = std::mem::take(&mut all[number].1);
+        let what = Shown(format!("{} {}: {}", life.name, request.name, change));
         refresh(&mut mutant, &datagram, &world.fill(request));
         world.number(&mut mutant);
         fastlane_pfcp::fuzz::datagram(&mutant);
         let responses = world.send(&mutant);
         let is_done = responses.iter().any(|response| is_accepted(response));
-        assert!(is_done || all[number].0 != UNCHANGED, "{what}");
+        assert!(is_done || change != UNCHANGED, "{what}");
         let after = world.state();
         assert!(is_done || after == before, "{what} is refused: {before:#?}\nis now {after:#?}");
         let sessions = world.node.sessions();

@@ -1,8 +1,8 @@
 //! Sources of requests: who may associate, and who may speak for an association.
 //!
 //! An association is pinned to the address that set it up, and to the alternative addresses that
-//! its peer announced from there. Ports are not part of it. Members of an SMF set may speak for each
-//! other's associations ([`smf_set`]).
+//! its peer announced from there. Ports are not part of it. Members of an SMF set may speak for
+//! each other's associations ([`smf_set`]).
 //!
 //! A refused request costs no session. The response to a source without an association is stored
 //! apart from those to peers, so a flood evicts none of theirs; other refusals are not stored. An

@@ -8,7 +8,7 @@ use super::association_server::{PendingRequest, Removal, RemovalStep};
 use super::session_followers::SessionChange;
 use super::{
     Discarded, NodeContext, RequestPath, admission, association_client, association_server,
-    cause_of, drain, heartbeat, node_messages, session_followers, smf_set,
+    cause_of, drain, heartbeat, node_messages, peer_search, report_receivers, session_followers,
 };
 use crate::pfcp::associations::association_record::unmapped;
 use crate::pfcp::{Context, NodeName, Request, RequestKey, Tag};
@@ -313,9 +313,9 @@ fn answered(cx: &mut NodeContext<'_>, path: RequestPath, message: &Message<'_>) 
 fn told(cx: &mut NodeContext<'_>, path: RequestPath, request: &Request, message: &Message<'_>) {
     match request.tag {
         Tag::Heartbeat(index) => heartbeat::handle_response(cx, index, message),
-        Tag::Alternative(index) => smf_set::found(cx, path, index, message),
+        Tag::Alternative(index) => peer_search::found(cx, path, index, message),
         Tag::Setup(index) => association_client::initiated(cx, path, index, message),
-        Tag::Report(_) => smf_set::reported(cx, path, request, message),
+        Tag::Report(_) => report_receivers::reported(cx, path, request, message),
         Tag::Association(index) => drain::answered(cx, index, message),
         Tag::NodeReport(_) => {}
     }
@@ -333,21 +333,20 @@ pub(super) fn given_up(cx: &mut NodeContext<'_>, request: &Request) {
     *cx.node.statistics.unanswered.entry(message_type.0).or_default() += 1;
     match request.tag {
         Tag::Heartbeat(index) => heartbeat::handle_silence(cx, index),
-        Tag::Alternative(index) => smf_set::not_found(cx, index),
+        Tag::Alternative(index) => {
+            if cx.node.heartbeats.is_search_over(index) {
+                heartbeat::lost(cx, index);
+            }
+        }
         Tag::Setup(index) => association_client::not_initiated(cx, index),
         Tag::Report(id) => {
-            if !smf_set::redirect(cx, id, request) {
-                report_given_up(cx, id, request.sequence);
+            if !report_receivers::redirect(cx, id, request) {
+                cx.usage(|usage, on| usage.given_up(on, id, request.sequence));
             }
         }
         Tag::Association(index) => drain::given_up(cx, index),
         Tag::NodeReport(_) => {}
     }
-}
-
-/// Handles a session report that no control plane has answered; it is sent again later.
-pub(super) fn report_given_up(cx: &mut NodeContext<'_>, id: SessionIndex, sequence: u32) {
-    cx.usage(|usage, on| usage.given_up(on, id, sequence));
 }
 
 /// Handles a lane message of a kind with its body.

@@ -2,16 +2,17 @@
 //! peers.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
+use fastlane_pfcp::Message;
 use fastlane_pfcp::ie::RecoveryTimeStamp;
-use fastlane_pfcp::{Header, Message, MessageType};
 
 use super::association_server::{Removal, RemovalScope, RemovalStep};
 use super::{
-    Discarded, Node, NodeContext, RequestPath, association_server, node_messages, smf_set,
+    Discarded, Node, NodeContext, RequestPath, association_server, node_messages, peer_search,
+    smf_set,
 };
-use crate::pfcp::{Request, Tag};
+use crate::pfcp::Tag;
 use crate::time::{Now, SECOND};
 
 /// Handles a heartbeat request (clause 6.2.2). The peer needs no association. It gets a
@@ -84,24 +85,10 @@ pub(super) fn probe(cx: &mut NodeContext<'_>, index: u16) {
 pub(super) fn ask_whether_there(cx: &mut NodeContext<'_>, index: u16) {
     let Some(found) = cx.node.peers.get(index) else { return };
     let (to, local) = (found.peer.address, found.peer.local);
-    if !send(cx, to, local, Tag::Heartbeat(index)) {
+    if !peer_search::send_heartbeat(cx, to, local, Tag::Heartbeat(index)) {
         // It is sent again after one period.
         cx.node.heartbeats.finish(index);
     }
-}
-
-/// Sends a heartbeat request to an address. Returns false if too many requests wait for a response.
-pub(super) fn send(
-    cx: &mut NodeContext<'_>,
-    to: SocketAddr,
-    local: Option<IpAddr>,
-    tag: Tag,
-) -> bool {
-    let sequence = cx.node.requests.sequence();
-    let header = Header::node(MessageType::HEARTBEAT_REQUEST, sequence);
-    let recovery = RecoveryTimeStamp(cx.node.identity.recovery);
-    let bytes = node_messages::message(header, |to| to.put(&recovery));
-    cx.send(Request { bytes, sequence, to, local, tag })
 }
 
 /// Handles a heartbeat response.
@@ -120,7 +107,7 @@ pub(super) fn handle_response(cx: &mut NodeContext<'_>, index: u16, message: &Me
 
 /// Handles a peer that did not respond to N1 heartbeats. It is sought at its other addresses first.
 pub(super) fn handle_silence(cx: &mut NodeContext<'_>, index: u16) {
-    if !smf_set::search(cx, index) {
+    if !peer_search::search(cx, index) {
         lost(cx, index);
     }
 }
@@ -233,8 +220,8 @@ impl Heartbeats {
         }
     }
 
-    /// Notes that heartbeats were sent to `addresses` alternative addresses of a peer. Returns false
-    /// if that is none. The current heartbeat goes on.
+    /// Notes that heartbeats were sent to `addresses` alternative addresses of a peer. Returns
+    /// false if that is none. The current heartbeat goes on.
     pub(super) fn begin_search(&mut self, index: u16, addresses: u16) -> bool {
         let beat = self.places.get_mut(&index).filter(|_| addresses != 0);
         beat.is_some_and(|beat| {

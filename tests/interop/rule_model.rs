@@ -1,5 +1,5 @@
-//! The rules of a session as its SMF has asked for them, and what must become of a user's packet by
-//! them: a small reading of TS 29.244 of its own, which shares nothing with the UPF but the codec.
+//! Rules of a session as its SMF has asked for them, and the fate of a user's packet by them: a
+//! small reading of TS 29.244 of its own, which shares nothing with the UPF but the codec.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::life::Direction;
 use crate::user_packet::UserPacket;
 use crate::volumes::Flow;
 
-/// What must become of a packet.
+/// Fate of a packet by the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It reaches the data network.
@@ -80,14 +80,14 @@ struct Far {
 
 /// Rules of a session.
 #[derive(Debug, Default)]
-pub(crate) struct Rules {
+pub(crate) struct RuleModel {
     pdrs: BTreeMap<u16, Pdr>,
     fars: BTreeMap<u32, Far>,
     /// Flow descriptions by SDF Filter ID.
     filters: BTreeMap<u32, FlowDescription>,
 }
 
-impl Rules {
+impl RuleModel {
     /// Applies a request that was accepted. `teids` are those that the UPF gave, by PDR.
     pub(crate) fn apply(&mut self, request: &Message<'_>, teids: &BTreeMap<u16, u32>) {
         let group = request.group();
