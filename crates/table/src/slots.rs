@@ -29,6 +29,8 @@ use crate::{Guard, Key, Readers, SharedMemory, Snapshot, TableError, Value, simd
 const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Poll interval while it waits.
 const POLL_INTERVAL: Duration = Duration::from_micros(20);
+/// Number of released numbers from which they are used again before others.
+const REUSE: usize = 256;
 
 /// Slots of a table, for reading.
 #[derive(Debug)]
@@ -266,7 +268,8 @@ impl FreeList {
 
     /// Takes a number that no lane uses, or returns `None` if there is none now.
     fn try_take(&mut self, readers: &Readers) -> Option<u32> {
-        if self.free.is_empty() {
+        // Numbers are used again before all others have been used, which would touch all memory.
+        if self.free.is_empty() || self.retired.len() >= REUSE {
             self.reclaim(readers);
         }
         self.free.pop()

@@ -34,6 +34,19 @@ fn a_number_is_taken_again_after_the_lanes_have_passed() {
 }
 
 #[test]
+fn released_numbers_are_used_again_before_new_ones() {
+    let counters = Counters::create(1, 0).unwrap();
+    let readers = lanes(&counters);
+    let mut list = FreeList::attach("slot", &[false; 10_000], true);
+    for turn in 1..10_000 {
+        let number = list.take(&readers, "test").unwrap();
+        assert!(number as usize <= 2 * REUSE + 8, "number {number} after {turn}");
+        list.retire(number);
+        counters.lane(0).publish(LaneCounter::Turn, turn * FENCE_TURNS);
+    }
+}
+
+#[test]
 fn a_stuck_lane_is_waited_for_once_and_reported_once() {
     use std::sync::{Arc, Mutex};
 
