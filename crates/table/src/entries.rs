@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::classifier::rules;
 use crate::header::Header;
 use crate::shared_slice::SharedSlice;
 use crate::{Kind, SharedMemory, TableError};
@@ -56,6 +57,7 @@ fn count(header: &Header) -> Result<usize, TableError> {
             Ok(buckets.map(|bucket| bucket[SLOT_REFS].iter().filter(is_used).count()).sum())
         }
         Kind::Array => Ok(run(header.spec.capacity)?.iter().filter(is_used).count()),
+        Kind::Classifier => rules(header),
         _ => Ok(0),
     }
 }

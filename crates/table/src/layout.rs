@@ -89,6 +89,7 @@ impl Layout {
             Kind::Lpm4 | Kind::Lpm6 => Self::lpm(spec)?,
             Kind::State => Self::state(spec),
             Kind::Pending => Self::pending(spec),
+            Kind::Classifier => Self::classifier(spec),
         };
         Ok(layout)
     }
@@ -141,6 +142,12 @@ impl Layout {
         let copy = (spec.capacity * 8).next_multiple_of(CACHE_LINE);
         let data = PAGE + copy * spec.lanes.max(1);
         Self { stride: copy, index: PAGE, data, length: data + copy, ..Self::default() }
+    }
+
+    fn classifier(spec: &Spec) -> Self {
+        let (slots, stride) = (2, (spec.groups * GROUP * 4).next_multiple_of(PAGE));
+        let (index, data) = (PAGE, 2 * PAGE);
+        Self { slots, stride, index, data, length: data + slots * stride, ..Self::default() }
     }
 
     /// Returns the specification and the offset of the route table in a prefix table.

@@ -5,7 +5,8 @@
 //!
 //! * a table, which one slow path writes and the lanes read: [`HashReader`] (exact match),
 //!   [`ArrayReader`] and [`RecordReader`] (by index; one value replaced as a whole), [`LpmReader`]
-//!   (longest prefix match), each with its writer
+//!   (longest prefix match), [`ClassifierReader`] (first matching rule of a list), each with its
+//!   writer
 //! * lane state, which lanes write and the slow path reads: [`State`] and [`Pending`]
 //! * [`messages`]: two rings between each lane and the slow path
 //! * a [`journal`]: a ring of records from one writer to one reader
@@ -46,6 +47,7 @@
 
 mod array;
 mod claims;
+mod classifier;
 pub mod counters;
 mod create;
 mod doorbell;
@@ -74,6 +76,9 @@ mod spec;
 mod state;
 
 pub use array::{ArrayReader, ArrayWriter, RecordReader, RecordWriter};
+pub use classifier::{
+    ClassifierReader, ClassifierWriter, FlowAddress, FlowKey, FlowMatch, RuleList, Statistics,
+};
 pub use doorbell::Doorbell;
 pub use entries::{EntryId, entries};
 pub use error::{OutsideMemory, RingError, TableError};

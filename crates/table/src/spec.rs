@@ -26,11 +26,21 @@ pub enum Kind {
     State = 5,
     /// Pending events: [`Pending`](crate::Pending).
     Pending = 6,
+    /// Packet classification: [`ClassifierReader`](crate::ClassifierReader).
+    Classifier = 7,
 }
 
 impl Kind {
     pub(crate) fn from_word(word: u64) -> Option<Self> {
-        let all = [Self::Hash, Self::Array, Self::Lpm4, Self::Lpm6, Self::State, Self::Pending];
+        let all = [
+            Self::Hash,
+            Self::Array,
+            Self::Lpm4,
+            Self::Lpm6,
+            Self::State,
+            Self::Pending,
+            Self::Classifier,
+        ];
         all.into_iter().find(|kind| *kind as u64 == word)
     }
 }
@@ -50,7 +60,8 @@ pub struct Spec {
     pub align: usize,
     /// Maximum number of entries.
     pub capacity: usize,
-    /// Prefix tables only: maximum number of groups of 256 words.
+    /// Prefix tables: maximum number of groups of 256 words. Classifiers: size of a compiled list
+    /// in such groups.
     pub groups: usize,
     /// Lane state and pending events only: number of lanes that have a copy. If it is 0 there is
     /// one copy, and the lane that owns an entry writes it.
@@ -118,6 +129,16 @@ impl Spec {
         Self { lanes, ..Self::new(Kind::Pending, name, capacity) }
     }
 
+    /// Creates the specification of a classifier with room for `capacity` rules of each address
+    /// family, each with a value. The compiled form of a list has at most 1 KiB for each rule and
+    /// 64 KiB; only what is used takes memory.
+    #[must_use]
+    pub fn classifier<V: Value>(name: &str, capacity: usize) -> Self {
+        let new = Self::new(Kind::Classifier, name, capacity);
+        let groups = capacity.saturating_add(64).min(1 << 21);
+        Self { value: size_of::<V>(), align: align_of::<V>(), groups, ..new }
+    }
+
     fn of_kind(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
@@ -128,7 +149,7 @@ impl Spec {
         Self { type_hash, ..self }
     }
 
-    /// Sets the maximum number of groups of 256 words (prefix tables).
+    /// Sets the maximum number of groups of 256 words (prefix tables and classifiers).
     #[must_use]
     pub fn with_groups(self, groups: usize) -> Self {
         Self { groups, ..self }

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fastlane_table::{
-    ArrayWriter, EntryId, HashWriter, Lpm4Writer, Lpm6Writer, Pending, Prefix, Readers,
-    SharedMemory, SharedWords, Spec, State,
+    ArrayWriter, ClassifierWriter, EntryId, FlowMatch, HashWriter, Lpm4Writer, Lpm6Writer, Pending,
+    Prefix, Readers, RuleList, SharedMemory, SharedWords, Spec, State,
 };
 
 /// Word with the writer's process id, which differs in each run.
@@ -119,6 +119,29 @@ fn prefixes_of_ipv6() {
     writer.insert(prefix(0xDB8, 46), 3).unwrap();
     writer.insert(prefix(0xDC8, 30), 4).unwrap(); // beside the first /32: a group
     compare("lpm6.txt", &memory);
+}
+
+#[test]
+fn rules_of_a_classifier() {
+    let spec = Spec::classifier::<[u16; 4]>("golden rules", 40).with_groups(16);
+    let memory = spec.seeded([1, 2]).create().unwrap();
+    let mut writer = ClassifierWriter::<[u16; 4]>::attach(&memory, &readers()).unwrap();
+    // More than a leaf has, so that there are cuts.
+    let four: Vec<_> = (0..40_u8)
+        .map(|number| {
+            let source = Prefix::new(Ipv4Addr::new(10, number, 0, 0), 16).unwrap();
+            let ports = [1000 + u16::from(number), 2000];
+            let rule = FlowMatch { source, destination_ports: ports, ..FlowMatch::any() };
+            (FlowMatch { protocols: [17, 17], ..rule }, [number.into(), 1, 2, 3])
+        })
+        .collect();
+    let net = Prefix::new(Ipv6Addr::new(0x2001, 0xDB8, 0, 0, 0, 0, 0, 0), 32).unwrap();
+    let six = [
+        (FlowMatch { destination: net, tags: [1, 2], ..FlowMatch::any() }, [4, 5, 6, 7]),
+        (FlowMatch::any(), [8, 9, 10, 11]),
+    ];
+    writer.replace(&RuleList { ipv4: &four, ipv6: &six, source: b"golden" }).unwrap();
+    compare("classifier.txt", &memory);
 }
 
 #[test]

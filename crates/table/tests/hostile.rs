@@ -5,8 +5,9 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use fastlane_table::{
-    ArrayReader, ArrayWriter, EntryId, Guard, HashReader, HashWriter, Lpm6Reader, Lpm6Writer,
-    Pending, Prefix, PrefixValue, Readers, Reset, SharedMemory, SharedWords, Spec, State,
+    ArrayReader, ArrayWriter, ClassifierReader, ClassifierWriter, EntryId, FlowKey, FlowMatch, Guard,
+    HashReader, HashWriter, Lpm6Reader, Lpm6Writer, Pending, Prefix, PrefixValue, Readers, Reset,
+    RuleList, SharedMemory, SharedWords, Spec, State,
 };
 use proptest::prelude::*;
 
@@ -135,6 +136,51 @@ proptest! {
             drop((routes, writer));
             let again = Lpm6Writer::attach(&memory, &readers).unwrap();
             prop_assert_eq!(again.repaired(), 0);
+        }
+    }
+
+    #[test]
+    fn a_damaged_classifier_is_read_and_replaced(damage in damage(), header in any::<bool>()) {
+        let memory = Spec::classifier::<u64>("damaged", 100).with_groups(32).create().unwrap();
+        // SAFETY: what was found is not borrowed while the writer writes.
+        let readers = Arc::new(unsafe { Readers::none() });
+        let mut writer = ClassifierWriter::<u64>::attach(&memory, &readers).unwrap();
+        let rule = |number: u16| {
+            let source = Ipv6Addr::new(number % 2, number, 0, 0, 0, 0, 0, 0);
+            let source = Prefix::new(source, 32).unwrap();
+            FlowMatch { source, source_ports: [number, 9 * number], ..FlowMatch::any() }
+        };
+        let rules: Vec<_> = (1..90).map(|number| (rule(number), u64::from(number))).collect();
+        let list = RuleList { ipv4: &[], ipv6: &rules, source: b"rules" };
+        writer.replace(&list).unwrap();
+        drop(writer);
+        apply(&memory, &damage, header);
+        let key = |number: u16| FlowKey {
+            source: Ipv6Addr::new(number % 2, number, 7, 0, 0, 0, 0, 9),
+            destination: Ipv6Addr::LOCALHOST,
+            source_port: 2 * number,
+            destination_port: 5,
+            protocol: 6,
+            tag: 1,
+        };
+        let keys: Vec<_> = (0..100).map(key).collect();
+        // SAFETY: nobody writes while the guard is borrowed.
+        let guard = unsafe { Guard::new() };
+        if let Ok(reader) = ClassifierReader::<u64>::attach(&memory) {
+            let mut found = vec![None; keys.len()];
+            reader.lookup_many(&guard, &keys, &mut found);
+            let single = keys.iter().map(|key| reader.lookup(&guard, key));
+            prop_assert!(single.eq(found));
+        }
+        if let Ok(mut writer) = ClassifierWriter::<u64>::attach(&memory, &readers) {
+            let _ = (writer.source(), fastlane_table::entries(&memory));
+            if writer.replace(&list).is_ok() {
+                let reader = ClassifierReader::<u64>::attach(&memory).unwrap();
+                for key in &keys {
+                    let first = rules.iter().find(|(rule, _)| rule.matches(key));
+                    prop_assert_eq!(reader.lookup(&guard, key), first.map(|(_, value)| value));
+                }
+            }
         }
     }
 

@@ -57,7 +57,7 @@ impl Random {
     }
 
     /// Returns a value of `weights` with a probability proportional to its weight.
-    fn weighted(&mut self, weights: &[(u32, u64)]) -> u32 {
+    pub(crate) fn weighted(&mut self, weights: &[(u32, u64)]) -> u32 {
         let mut left = self.below(weights.iter().map(|(_, weight)| weight).sum());
         for (value, weight) in weights {
             if left < *weight {

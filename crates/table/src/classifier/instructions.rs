@@ -1,0 +1,139 @@
+//! Vector instructions of lookups: comparisons with 16 rules, and with the keys of a search node.
+#![allow(unsafe_code, reason = "intrinsics")]
+
+use super::block::{Block, Intervals, RULES};
+use super::intervals::{Node4, Node6};
+
+/// Instructions that a lookup uses.
+pub trait Instructions {
+    /// Returns the index of the block's first rule that matches, or 16 or more if none does.
+    fn first_match(block: &Block, intervals: &Intervals) -> usize;
+    /// Returns the number of keys of the node that are less than `key`.
+    fn count4(node: &Node4, key: i32) -> usize;
+    /// Returns the number of keys of the node that are less than `key`.
+    fn count6(node: &Node6, key: [i64; 2]) -> usize;
+}
+
+/// Instructions that every processor has.
+pub(crate) struct Portable;
+
+impl Instructions for Portable {
+    #[inline(always)]
+    fn first_match(block: &Block, intervals: &Intervals) -> usize {
+        let mut outside = [0_u16; RULES];
+        for (field, interval) in block.ranges.iter().zip(intervals) {
+            for index in 0..RULES {
+                outside[index] |= field[0][index].saturating_sub(*interval)
+                    | interval.saturating_sub(field[1][index]);
+            }
+        }
+        outside.iter().position(|outside| *outside == 0).unwrap_or(RULES)
+    }
+
+    #[inline(always)]
+    fn count4(node: &Node4, key: i32) -> usize {
+        node.keys.iter().map(|other| usize::from(*other < key)).sum()
+    }
+
+    #[inline(always)]
+    fn count6(node: &Node6, key: [i64; 2]) -> usize {
+        let all = node.high.iter().zip(&node.low);
+        all.map(|(high, low)| usize::from([*high, *low] < key)).sum()
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) use x86_64::{Avx2, Avx512};
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86_64 {
+    use std::arch::x86_64::*;
+
+    use super::*;
+
+    /// AVX2. Only code that runs on a processor with AVX2 and POPCNT uses it.
+    pub(crate) struct Avx2;
+
+    impl Instructions for Avx2 {
+        #[inline(always)]
+        fn first_match(block: &Block, intervals: &Intervals) -> usize {
+            // SAFETY: the processor has AVX2. Each load is of 32 bytes of an array of 32 bytes.
+            unsafe {
+                let mut outside = _mm256_setzero_si256();
+                for (field, interval) in block.ranges.iter().zip(intervals) {
+                    let interval = _mm256_set1_epi16(interval.cast_signed());
+                    let first = _mm256_loadu_si256(field[0].as_ptr().cast());
+                    let last = _mm256_loadu_si256(field[1].as_ptr().cast());
+                    // A saturated difference is zero unless the subtrahend is the smaller one.
+                    outside = _mm256_or_si256(outside, _mm256_subs_epu16(first, interval));
+                    outside = _mm256_or_si256(outside, _mm256_subs_epu16(interval, last));
+                }
+                let inside = _mm256_cmpeq_epi16(outside, _mm256_setzero_si256());
+                (_mm256_movemask_epi8(inside).trailing_zeros() / 2) as usize
+            }
+        }
+
+        #[inline(always)]
+        fn count4(node: &Node4, key: i32) -> usize {
+            // SAFETY: the processor has AVX2. Each load is of 32 bytes of an array of 64 bytes.
+            unsafe {
+                let key = _mm256_set1_epi32(key);
+                let lower = _mm256_loadu_si256(node.keys.as_ptr().cast());
+                let upper = _mm256_loadu_si256(node.keys.as_ptr().add(8).cast());
+                let lower = _mm256_cmpgt_epi32(key, lower);
+                let upper = _mm256_cmpgt_epi32(key, upper);
+                let both = _mm256_packs_epi32(lower, upper);
+                (_mm256_movemask_epi8(both).count_ones() / 2) as usize
+            }
+        }
+
+        #[inline(always)]
+        fn count6(node: &Node6, key: [i64; 2]) -> usize {
+            // SAFETY: the processor has AVX2. Each load is of 32 bytes of an array of 64 bytes.
+            unsafe {
+                let [high, low] = key.map(|half| _mm256_set1_epi64x(half));
+                let less = |at: usize| {
+                    let highs = _mm256_loadu_si256(node.high.as_ptr().add(at).cast());
+                    let lows = _mm256_loadu_si256(node.low.as_ptr().add(at).cast());
+                    let equal = _mm256_cmpeq_epi64(high, highs);
+                    let lower = _mm256_and_si256(equal, _mm256_cmpgt_epi64(low, lows));
+                    _mm256_or_si256(_mm256_cmpgt_epi64(high, highs), lower)
+                };
+                let both = _mm256_packs_epi32(less(0), less(4));
+                (_mm256_movemask_epi8(both).count_ones() / 4) as usize
+            }
+        }
+    }
+
+    /// AVX-512. Only code that runs on a processor with AVX-512F, BW, VL and POPCNT uses it.
+    pub(crate) struct Avx512;
+
+    impl Instructions for Avx512 {
+        #[inline(always)]
+        fn first_match(block: &Block, intervals: &Intervals) -> usize {
+            Avx2::first_match(block, intervals)
+        }
+
+        #[inline(always)]
+        fn count4(node: &Node4, key: i32) -> usize {
+            // SAFETY: the processor has AVX-512F. The load is of 64 bytes of an array of 64 bytes.
+            unsafe {
+                let keys = _mm512_loadu_si512(node.keys.as_ptr().cast());
+                _mm512_cmplt_epi32_mask(keys, _mm512_set1_epi32(key)).count_ones() as usize
+            }
+        }
+
+        #[inline(always)]
+        fn count6(node: &Node6, key: [i64; 2]) -> usize {
+            // SAFETY: the processor has AVX-512F. Each load is of 64 bytes of an array of 64 bytes.
+            unsafe {
+                let [high, low] = key.map(|half| _mm512_set1_epi64(half));
+                let highs = _mm512_loadu_si512(node.high.as_ptr().cast());
+                let lows = _mm512_loadu_si512(node.low.as_ptr().cast());
+                let equal = _mm512_cmpeq_epi64_mask(highs, high);
+                let less = _mm512_cmplt_epi64_mask(highs, high);
+                (less | _mm512_mask_cmplt_epi64_mask(equal, lows, low)).count_ones() as usize
+            }
+        }
+    }
+}
