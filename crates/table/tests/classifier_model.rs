@@ -71,7 +71,7 @@ fn rule<A: FlowAddress>() -> impl Strategy<Value = FlowMatch<A>> {
 
 fn rules<A: FlowAddress>() -> impl Strategy<Value = Rules<A>> {
     let few = proptest::collection::vec(rule(), 0..40);
-    let many = proptest::collection::vec(rule(), 100..400);
+    let many = proptest::collection::vec(rule(), 100..300);
     prop_oneof![2 => few, 3 => many].prop_map(|rules| rules.into_iter().zip(1..).collect())
 }
 
@@ -152,7 +152,7 @@ proptest! {
     })]
     #[test]
     fn the_first_rule_is_found(
-        lists in proptest::collection::vec((rules(), rules()), 1..4),
+        lists in proptest::collection::vec((rules(), rules()), 1..3),
         four in proptest::collection::vec(key(), 100),
         six in proptest::collection::vec(key(), 100),
     ) {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use fastlane_table::counters::{Counters, FENCE_TURNS, LaneCounter};
 use fastlane_table::{
     ClassifierReader, ClassifierWriter, FlowKey, FlowMatch, Guard, Prefix, Readers, RuleList,
-    SharedMemory, Spec, TableError,
+    SharedMemory, SharedWords, Spec, TableError,
 };
 
 const RULES: u32 = 200;
@@ -82,8 +82,8 @@ fn look(reader: &ClassifierReader<Value>, counters: &Counters, lane: usize, stop
 struct Writer(Child);
 
 impl Writer {
-    fn start(memory: &Arc<SharedMemory>, counters: &Counters) -> Self {
-        let files = [memory.as_fd(), counters.memory().as_fd()];
+    fn start(memory: &Arc<SharedMemory>, counters: &Counters, log: &SharedMemory) -> Self {
+        let files = [memory.as_fd(), counters.memory().as_fd(), log.as_fd()];
         // Without close-on-exec, so that the writer inherits them.
         let files = files.map(|file| rustix::io::dup(file).unwrap());
         let numbers = files.each_ref().map(|file| file.as_raw_fd().to_string()).join(" ");
@@ -119,6 +119,9 @@ fn a_killed_writer_leaves_the_old_list_or_the_new_one() {
     // SAFETY: no lane reads yet.
     let none = Arc::new(unsafe { Readers::none() });
     replace(&mut ClassifierWriter::attach(&memory, &none).unwrap(), 1).unwrap();
+    // The newest version that a writer has published.
+    let log = Arc::new(SharedMemory::create("log", 4096).unwrap());
+    let newest = SharedWords::new(&log, 0, 1).unwrap();
     let stop = AtomicBool::new(false);
     let mut last = 1;
     std::thread::scope(|scope| {
@@ -132,11 +135,11 @@ fn a_killed_writer_leaves_the_old_list_or_the_new_one() {
             })
         });
         for kill in 0..KILLS {
-            let writer = Writer::start(&memory, &counters);
+            let writer = Writer::start(&memory, &counters, &log);
             let patience = Instant::now() + Duration::from_secs(60);
             // Some are killed before their first list, others after some of them.
             let wanted = last + u64::from(kill % 4);
-            while kill % 8 > 0 && current(&memory) <= wanted {
+            while kill % 8 > 0 && newest.load(0) <= wanted {
                 assert!(!stop.load(Ordering::Relaxed), "a lane has failed");
                 assert!(Instant::now() < patience, "the writer does nothing");
                 std::thread::sleep(Duration::from_micros(50));
@@ -155,13 +158,6 @@ fn a_killed_writer_leaves_the_old_list_or_the_new_one() {
     assert!(last > u64::from(KILLS));
 }
 
-/// Returns the version of the current list, without a turn: a copy that may be torn is harmless
-/// here, because it is only waited for.
-fn current(memory: &Arc<SharedMemory>) -> u64 {
-    let reader = ClassifierReader::<Value>::attach(memory).unwrap();
-    reader.generation()
-}
-
 #[test]
 #[ignore = "the writer's process: the test above starts it"]
 fn writer_process() {
@@ -170,12 +166,18 @@ fn writer_process() {
         // SAFETY: the parent made the descriptors for this process, and nobody else has them.
         unsafe { OwnedFd::from_raw_fd(number.parse().unwrap()) }
     });
-    let mut map = || SharedMemory::attach_writable(files.next().unwrap()).unwrap();
-    let (memory, counters) = (Arc::new(map()), Counters::attach(map()).unwrap());
+    let mut file = || files.next().unwrap();
+    let memory = Arc::new(SharedMemory::attach_writable(file()).unwrap());
+    let counters = Counters::attach(SharedMemory::attach_read_only(file()).unwrap()).unwrap();
+    let log = Arc::new(SharedMemory::attach_writable(file()).unwrap());
+    let log = SharedWords::new(&log, 0, 1).unwrap();
     let (mut writer, mut version) = attach(&memory, &counters);
     loop {
         match replace(&mut writer, version + 1) {
-            Ok(()) => version += 1,
+            Ok(()) => {
+                version += 1;
+                log.store_release(0, version);
+            }
             Err(TableError::Stalled { .. }) => {}
             Err(error) => panic!("{error}"),
         }
