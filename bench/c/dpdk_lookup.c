@@ -1,9 +1,9 @@
-/* Lookups in the tables of DPDK in bulks of 32: rte_hash with lock-free readers, rte_fib, rte_lpm
- * and rte_fib6.
+/* Lookups in the tables of DPDK in bulks of 32: rte_hash with lock-free readers, rte_fib, rte_lpm,
+ * rte_fib6 and rte_acl.
  *
  *   dpdk_lookup EAL-ARGUMENTS -- KIND PAGES FILE
  *
- * KIND is hash, fib, fib-vector, lpm, fib6 or fib6-vector; PAGES is small or huge (transparent). FILE
+ * KIND is hash, fib, fib-vector, lpm, fib6, fib6-vector, acl-avx2, acl-x16 or acl-x32; PAGES is small or huge (transparent). FILE
  * holds, in words of 64 bits, the entries, the size of each, the number of sets of queries and the
  * queries of each, then the entries and the queries themselves. The program runs in the main
  * thread. It prints "ready", the memory of the table, the part of it in huge pages (KiB), the build
@@ -17,6 +17,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include <rte_acl.h>
 #include <rte_eal.h>
 #include <rte_fib.h>
 #include <rte_fib6.h>
@@ -32,6 +33,11 @@ enum { BULK = 32, CHUNK = 8192, SETS = 4, GROUPS = 1 << 15, GROUPS6 = 1 << 19, P
 
 struct entry { uint8_t key[16]; uint64_t value[8]; };
 struct route { uint32_t address, length, hop; };
+struct rule {
+    uint32_t addresses[2], lengths[2];
+    uint16_t ports[2][2];
+    uint8_t protocols[2], padding[2];
+};
 struct route6 { uint8_t address[16]; uint32_t length, hop; };
 
 /* Results of a bulk as the table has them: words, or next hops of rte_lpm with a flag. */
@@ -44,6 +50,7 @@ static struct rte_hash *hash;
 static struct rte_fib *fib;
 static struct rte_fib6 *fib6;
 static struct rte_lpm *lpm;
+static struct rte_acl_ctx *acl;
 static int node; /* socket id that DPDK gives to the heap of make_heap */
 
 static void fail(const char *what)
@@ -99,11 +106,22 @@ static void find_lpm(const uint8_t *queries, union results *results)
     rte_lpm_lookup_bulk(lpm, (const uint32_t *)queries, results->hops, BULK);
 }
 
+static void find_acl(const uint8_t *queries, union results *results)
+{
+    const uint8_t *data[BULK];
+
+    for (int i = 0; i < BULK; i++)
+        data[i] = queries + 16 * i;
+    rte_acl_classify(acl, data, results->hops, BULK, 1);
+}
+
 /* Returns a result as a number, 0 if there is no entry. */
 static inline uint64_t number(const union results *results, int i)
 {
     uint32_t hop = results->hops[i];
 
+    if (acl)
+        return hop;
     if (!lpm)
         return results->words[i];
     return hop & RTE_LPM_LOOKUP_SUCCESS ? hop & 0xffffff : 0;
@@ -181,6 +199,51 @@ static find build_lpm(const struct route *routes, uint64_t count)
     return find_lpm;
 }
 
+/* Fields of a query; the first one must have one byte. */
+static const struct rte_acl_field_def fields[] = {
+    {RTE_ACL_FIELD_TYPE_BITMASK, 1, 0, 0, 12}, {RTE_ACL_FIELD_TYPE_MASK, 4, 1, 1, 0},
+    {RTE_ACL_FIELD_TYPE_MASK, 4, 2, 2, 4},     {RTE_ACL_FIELD_TYPE_RANGE, 2, 3, 3, 8},
+    {RTE_ACL_FIELD_TYPE_RANGE, 2, 4, 3, 10},
+};
+RTE_ACL_RULE_DEF(acl_rule, RTE_DIM(fields));
+
+static find build_acl(const struct rule *rules, uint64_t count, const char *kind)
+{
+    struct rte_acl_param parameters = {
+        .name = "lookup",
+        .socket_id = node,
+        .rule_size = RTE_ACL_RULE_SZ(RTE_DIM(fields)),
+        .max_rule_num = count,
+    };
+    struct rte_acl_config config = {.num_categories = 1, .num_fields = RTE_DIM(fields)};
+
+    memcpy(config.defs, fields, sizeof fields);
+    acl = rte_acl_create(&parameters);
+    if (!acl)
+        fail("no memory for the ACL");
+    for (uint64_t i = 0; i < count; i++) {
+        struct acl_rule rule = {.data = {1, count - i, i + 1}};
+
+        rule.field[0].value.u8 = rules[i].protocols[0];
+        rule.field[0].mask_range.u8 = rules[i].protocols[0] == rules[i].protocols[1] ? 0xff : 0;
+        for (int side = 0; side < 2; side++) {
+            rule.field[1 + side].value.u32 = rules[i].addresses[side];
+            rule.field[1 + side].mask_range.u32 = rules[i].lengths[side];
+            rule.field[3 + side].value.u16 = rules[i].ports[side][0];
+            rule.field[3 + side].mask_range.u16 = rules[i].ports[side][1];
+        }
+        if (rte_acl_add_rules(acl, (struct rte_acl_rule *)&rule, 1))
+            fail("the ACL does not take all rules");
+    }
+    if (rte_acl_build(acl, &config))
+        fail("the ACL cannot be built");
+    if (rte_acl_set_ctx_classify(acl, strstr(kind, "x32")   ? RTE_ACL_CLASSIFY_AVX512X32
+                                      : strstr(kind, "x16") ? RTE_ACL_CLASSIFY_AVX512X16
+                                                            : RTE_ACL_CLASSIFY_AVX2))
+        fail("the ACL does not classify this way here");
+    return find_acl;
+}
+
 static find build(const char *kind, const void *entries, uint64_t count)
 {
     int vector = !!strstr(kind, "-vector");
@@ -189,6 +252,8 @@ static find build(const char *kind, const void *entries, uint64_t count)
         return build_hash(entries, count);
     if (!strcmp(kind, "lpm"))
         return build_lpm(entries, count);
+    if (!strncmp(kind, "acl", 3))
+        return build_acl(entries, count, kind);
     if (!strncmp(kind, "fib6", 4))
         return build_fib6(entries, count, vector);
     return build_fib(entries, count, vector);
@@ -273,7 +338,8 @@ int main(int argc, char **argv)
         fail("after --: KIND PAGES FILE");
     node = make_heap(HEAP, !strcmp(argv[2], "huge"));
     header = read_file(argv[3], &length);
-    size = strcmp(argv[1], "hash") && strncmp(argv[1], "fib6", 4) ? 4 : 16;
+    size = !strncmp(argv[1], "fib6", 4) || strncmp(argv[1], "fib", 3) ? 16 : 4;
+    size = strcmp(argv[1], "lpm") ? size : 4;
     sets_count = header[2];
     if (sets_count > SETS)
         fail("too many sets");

@@ -76,6 +76,8 @@ enum Measurement {
     Tables,
     /// Longest prefix against rte_fib, rte_lpm and the best crate.
     Prefixes,
+    /// Classification of packets by 10 to 10,000 rules against rte_acl.
+    Classifiers,
     /// Subscribers' state under a lock, against one lane for each subscriber.
     Subscriber,
     /// Cost of routing over macswap, by routes and destinations.
@@ -94,7 +96,7 @@ enum Measurement {
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(Measurement, Measure); 21] = [
+const MEASUREMENTS: [(Measurement, Measure); 22] = [
     (Measurement::Memory, scenarios::memory),
     (Measurement::InC, scenarios::in_c),
     (Measurement::Dpdk, scenarios::dpdk),
@@ -110,6 +112,7 @@ const MEASUREMENTS: [(Measurement, Measure); 21] = [
     (Measurement::Lanes, scenarios::lanes),
     (Measurement::Tables, scenarios::hash),
     (Measurement::Prefixes, scenarios::prefixes),
+    (Measurement::Classifiers, scenarios::classifiers),
     (Measurement::Subscriber, scenarios::subscriber),
     (Measurement::Router, scenarios::router),
     (Measurement::Upf, scenarios::upf),

@@ -23,7 +23,7 @@ pub use memif::{memif, memif_round_trips};
 pub use memory::memory;
 pub use router::router;
 pub use subscriber::subscriber;
-pub use tables::{hash, prefixes};
+pub use tables::{classifiers, hash, prefixes};
 pub use upf::upf;
 pub use upf_flood::upf_flood;
 pub use upf_lanes::upf_lanes;

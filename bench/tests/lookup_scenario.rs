@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fastlane_bench::loops::lookup::rule_sets::{Flavour, rule_set};
 use fastlane_bench::loops::lookup::workload::{CHUNK, Workload, exact, routes, routes6};
 use fastlane_bench::loops::lookup::{Pages, Programs, Setting, TableContender, compare};
 use fastlane_bench::rivals::dpdk_loop::Compiled;
@@ -55,4 +56,17 @@ fn longest_prefix_of_ipv6() {
         ],
         routes6(2000),
     );
+}
+
+#[test]
+fn first_rule_of_a_list() {
+    let who = [
+        TableContender::Classifier,
+        TableContender::BitVectors,
+        TableContender::TupleSpace,
+        TableContender::RteAcl,
+    ];
+    for flavour in [Flavour::Acl, Flavour::Firewall, Flavour::IpChain] {
+        agree(&who, rule_set(flavour, 700, CHUNK));
+    }
 }

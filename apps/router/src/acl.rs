@@ -1,25 +1,19 @@
 //! Access list: rules over addresses, protocol and ports.
 //!
-//! A list is one immutable value behind one word of the table `acl` (a record), so a burst of
-//! packets sees the old list or the new one, never a part of each. The slow half writes it (`router
-//! acl`); how often each rule was met is lane state of the same table, under a number that belongs
-//! to the rule.
+//! The slow half (`router acl`) compiles a list for a classifier, the table `acl`. A burst of packets
+//! sees the old list or the new one, never a part of each. How often each rule was met is lane state
+//! of the same table, under a number that belongs to the rule.
 
 use std::net::IpAddr;
 
-use fastlane::Turn;
-use fastlane::table::{LaneState, RecordReader};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::Outcome;
-use crate::counts;
 
 pub mod command;
+pub mod compiled;
 mod slow;
 pub mod text;
-
-/// Maximum number of rules. They are evaluated one after the other.
-pub const RULES: usize = 256;
 
 /// Values of [`Rule::family`] and [`Rule::action`].
 pub(crate) mod word {
@@ -56,16 +50,13 @@ pub struct Rule {
 }
 
 /// A list of rules in order of priority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSet {
-    pub(crate) count: u32,
     /// Counter index for the next rule.
     pub(crate) next_counter: u32,
     /// Action for packets that match no rule: `word::DROP`; any other value permits.
     pub(crate) default: u8,
-    pub(crate) reserved: [u8; 7],
-    pub(crate) rules: [Rule; RULES],
+    pub(crate) rules: Vec<Rule>,
 }
 
 /// Fields of a packet that rules match.
@@ -152,40 +143,27 @@ impl Rule {
 }
 
 impl RuleSet {
-    /// Creates a list without rules, which permits everything.
-    #[must_use]
-    pub fn empty() -> Self {
-        Self::new_zeroed()
-    }
-
     /// Returns the rules in order of priority.
     #[must_use]
-    #[inline]
     pub fn rules(&self) -> &[Rule] {
-        &self.rules[..(self.count as usize).min(RULES)]
+        &self.rules
     }
 
-    /// Inserts a rule by priority.
-    pub(crate) fn insert(&mut self, rule: Rule) -> Result<(), String> {
-        let index = self.rules().partition_point(|other| other.priority < rule.priority);
-        if self.rules().get(index).is_some_and(|other| other.priority == rule.priority) {
-            return Err(format!("priority {} is there twice; each has one rule", rule.priority));
+    /// Sets the rules, in any order.
+    pub(crate) fn set_rules(&mut self, mut rules: Vec<Rule>) -> Result<(), String> {
+        rules.sort_by_key(|rule| rule.priority);
+        let mut pairs = rules.windows(2);
+        if let Some(pair) = pairs.find(|pair| pair[0].priority == pair[1].priority) {
+            return Err(format!("priority {} is there twice; each has one rule", pair[0].priority));
         }
-        let count = self.rules().len();
-        if count == RULES {
-            return Err(format!("there are more than {RULES} rules; join some"));
-        }
-        self.rules.copy_within(index..count, index + 1);
-        self.rules[index] = rule;
-        self.count += 1;
+        self.rules = rules;
         Ok(())
     }
 
     /// Returns the verdict for a packet and the rule that decided, if any. A packet with unknown
     /// ports is dropped if rules with ports would decide differently; otherwise fragments would
-    /// bypass the list.
+    /// bypass the list. It goes through the rules one by one: the reference for the compiled list.
     #[must_use]
-    #[inline]
     pub fn decide(&self, flow: &Flow) -> (Action, Option<&Rule>) {
         let mut perhaps = None;
         let mut decided = (self.default == word::DROP, None);
@@ -207,36 +185,6 @@ impl RuleSet {
             _ if drops => (Action::Drop(Outcome::AclDrop), rule),
             _ => (Action::Permit, rule),
         }
-    }
-}
-
-/// Access list as a lane reads it, with the counters of its rules.
-#[derive(Clone, Debug)]
-pub struct AccessList {
-    record: RecordReader<RuleSet>,
-    hits: LaneState<2>,
-}
-
-impl AccessList {
-    /// Creates an access list from a record; matches are counted in `hits`.
-    #[must_use]
-    pub fn new(record: RecordReader<RuleSet>, hits: LaneState<2>) -> Self {
-        Self { record, hits }
-    }
-
-    /// Returns the current list; `None` if it permits everything.
-    #[inline]
-    pub(crate) fn rules<'t>(&'t self, turn: &'t Turn) -> Option<&'t RuleSet> {
-        self.record.get(turn).filter(|rules| rules.count > 0 || rules.default == word::DROP)
-    }
-
-    #[inline]
-    pub(crate) fn decide(&self, rules: &RuleSet, flow: &Flow, octets: u64) -> Action {
-        let (action, rule) = rules.decide(flow);
-        if let Some(rule) = rule {
-            counts::add(&self.hits, rule.counter, 1, octets);
-        }
-        action
     }
 }
 

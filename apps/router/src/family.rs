@@ -4,12 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane::mirror::IngressInterface;
 use fastlane::mirror::{NextHop, RouteLookup};
+use fastlane::table::FlowAddress;
 use fastlane::{Packet, Turn};
 
 use crate::{Routes, rewrite};
 
 /// Address type of an IP version.
-pub(crate) trait Family: Copy + Into<IpAddr> {
+pub(crate) trait Family: FlowAddress + Into<IpAddr> {
     /// True if Linux validates sources by a reverse lookup.
     const VALIDATES_SOURCES: bool;
 

@@ -6,7 +6,8 @@ use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
 use fastlane::mirror::{IngressInterface, ReversePath};
 use fastlane::{App, Packet, Turn, Verdict};
 
-use crate::acl::{AccessList, Action, Flow, RuleSet};
+use crate::acl::Action;
+use crate::acl::compiled::{AccessList, key};
 use crate::counts::Counts;
 use crate::family::Family;
 use crate::flow::FlowHash;
@@ -138,13 +139,16 @@ impl<R: Routes> Context<R> {
         if validates_sources {
             A::lookup(&self.routes, turn, &batch.from[..count], flows, &mut batch.reverse[..count]);
         }
-        let rules = self.access.as_ref().and_then(|access| access.rules(turn));
+        let mut refusals = [None; BATCH];
+        if let Some(access) = &self.access {
+            judge(access, batch, packets, turn, &mut refusals);
+        }
         let (mut forwarded, mut octets) = (0, 0);
         for at in 0..count {
             let headers = &batch.headers[at];
             let Some(packet) = packets.get_mut(usize::from(batch.indexes[at])) else { continue };
             let length = packet.len() as u64;
-            let mut decision = self.decide(headers, &batch.lookups[at], rules, entrance, length);
+            let mut decision = self.decide(headers, &batch.lookups[at], refusals[at], entrance);
             if let Decision::Forward(_) = decision
                 && A::VALIDATES_SOURCES
             {
@@ -180,22 +184,17 @@ impl<R: Routes> Context<R> {
         &self,
         headers: &Headers<A>,
         lookup: &RouteLookup,
-        rules: Option<&RuleSet>,
+        refusal: Option<Outcome>,
         entrance: &IngressInterface,
-        octets: u64,
     ) -> Decision {
         // What is for Linux itself is not forwarded, so no matter of the access list.
-        if let RouteLookup::Fallback(
-            reason
-            @ (FallbackReason::Local | FallbackReason::Broadcast | FallbackReason::Multicast),
-        ) = lookup
+        if let RouteLookup::Fallback(reason) = lookup
+            && is_for_linux(*reason)
         {
             return Decision::Linux(of_mirror(*reason));
         }
         // All else is, also by Linux: it must not get what the list drops.
-        if let (Some(rules), Some(access)) = (rules, &self.access)
-            && let Action::Drop(cause) = access.decide(rules, &flow(headers), octets)
-        {
+        if let Some(cause) = refusal {
             return Decision::Drop(cause);
         }
         if headers.fallback != Outcome::Forwarded {
@@ -272,11 +271,37 @@ impl<A: Copy> Batch<A> {
     }
 }
 
-fn flow<A: Family>(headers: &Headers<A>) -> Flow {
-    Flow::new(
-        headers.source.into(),
-        headers.destination.into(),
-        headers.protocol,
-        headers.shows_ports.then_some(headers.ports),
-    )
+/// Asks the access list about the packets of a batch that are not for Linux itself. Writes the reason
+/// of each packet that it drops.
+fn judge<A: Family>(
+    access: &AccessList,
+    batch: &Batch<A>,
+    packets: &[Packet],
+    turn: &Turn,
+    refusals: &mut [Option<Outcome>; BATCH],
+) {
+    let count = batch.count.min(BATCH);
+    let keys = batch.headers.each_ref().map(|headers| {
+        let ports = headers.shows_ports.then_some(headers.ports);
+        key(headers.source, headers.destination, headers.protocol, ports)
+    });
+    let mut decisions = [None; BATCH];
+    access.lookup(turn, &keys[..count], &mut decisions);
+    for at in 0..count {
+        if let RouteLookup::Fallback(reason) = batch.lookups[at]
+            && is_for_linux(reason)
+        {
+            continue;
+        }
+        let octets = packets.get(usize::from(batch.indexes[at])).map_or(0, |it| it.len() as u64);
+        if let Action::Drop(cause) = access.decide(turn, &keys[at], decisions[at], octets) {
+            refusals[at] = Some(cause);
+        }
+    }
+}
+
+/// Returns true if packets with this reason are for Linux itself.
+fn is_for_linux(reason: FallbackReason) -> bool {
+    use FallbackReason::{Broadcast, Local, Multicast};
+    matches!(reason, Local | Broadcast | Multicast)
 }

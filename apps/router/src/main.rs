@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use fastlane::{Error, LaneInfo, Shape};
-use router::acl::{AccessList, command};
+use router::acl::command;
+use router::acl::compiled::{AccessList, entries};
 use router::counts::Counts;
 use router::settings::Settings;
 use router::{FlowHash, Router, report};
@@ -56,5 +57,5 @@ fn router(lane: &LaneInfo<'_>, hash: FlowHash) -> Result<Router<fastlane::mirror
         return Ok(router);
     }
     let hits = lane.state("acl", Shape::PerLane)?;
-    Ok(router.with_access_list(AccessList::new(lane.record("acl")?, hits)))
+    Ok(router.with_access_list(AccessList::new(lane.classifier("acl", entries)?, hits)))
 }

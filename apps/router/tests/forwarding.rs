@@ -5,11 +5,12 @@ mod support;
 
 use fastlane::mirror::ReversePath;
 use fastlane::mirror::{FallbackReason, RouteLookup};
-use fastlane_table::{RecordReader, RecordWriter, Spec};
+use fastlane_table::{ClassifierReader, ClassifierWriter, Spec};
 use fastlane_testing::sleeping_lane;
 use fastlane_wire::checksum::checksum;
 use proptest::prelude::*;
-use router::acl::{AccessList, RuleSet, text};
+use router::acl::compiled::{AccessList, Decision};
+use router::acl::text;
 use router::{Outcome, Router};
 use support::{EXIT, NEXT, STATION, TestRoutes, name, out_of, route, state};
 
@@ -190,10 +191,11 @@ fn an_interface_that_is_not_known_has_nothing_forwarded() {
 }
 
 fn with_list(rules: &str) -> impl FnOnce(Router<TestRoutes>) -> Router<TestRoutes> {
-    let memory = Spec::record::<RuleSet>("acl").create().unwrap();
-    let mut writer = RecordWriter::attach(&memory, &sleeping_lane()).unwrap();
-    writer.set(&text::rule_set(rules).unwrap()).unwrap();
-    let list = AccessList::new(RecordReader::attach(&memory).unwrap(), state("acl", 64).lane(0));
+    let memory = Spec::classifier::<Decision>("acl", 64).create().unwrap();
+    let mut writer = ClassifierWriter::attach(&memory, &sleeping_lane()).unwrap();
+    text::rule_set(rules).unwrap().compile(|list| writer.replace(list)).unwrap();
+    let reader = ClassifierReader::attach(&memory).unwrap();
+    let list = AccessList::new(reader, state("acl", 64).lane(0));
     move |router| router.with_access_list(list)
 }
 

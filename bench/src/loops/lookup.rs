@@ -4,11 +4,15 @@
 //! and reports its CPU time. All programs read the same file of entries and queries, and the
 //! results of a pass over the queries must be equal.
 
+mod bit_vectors;
+mod classifiers;
 pub mod counted_lookups;
 mod crate_tables;
 mod fastlane_tables;
+pub mod rule_sets;
 mod server;
 mod subprocess;
+mod tuple_space;
 pub mod workload;
 
 pub use subprocess::{Pages, TableContender};
@@ -106,6 +110,9 @@ pub fn serve(arguments: &[String]) -> Result<()> {
         "hash" => fastlane_tables::hash(&workload),
         "lpm4" => fastlane_tables::lpm4(&workload, false),
         "lpm4-many" => fastlane_tables::lpm4(&workload, true),
+        "classifier" => classifiers::fastlane(&workload),
+        "bit-vectors" => classifiers::bit_vectors(&workload),
+        "tuple-space" => classifiers::tuple_space(&workload),
         "lpm6" => fastlane_tables::lpm6(&workload, false),
         "lpm6-many" => fastlane_tables::lpm6(&workload, true),
         _ => Err(format!("no contender {kind}").into()),

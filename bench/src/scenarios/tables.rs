@@ -1,6 +1,7 @@
 //! The cost of a table lookup.
 
 use crate::Result;
+use crate::loops::lookup::rule_sets::{Flavour, rule_set};
 use crate::loops::lookup::workload::{exact, routes, routes6};
 use crate::loops::lookup::{ContenderResult, Pages, Programs, Setting, TableContender, compare};
 use crate::report::figure::{Figure, Style};
@@ -102,6 +103,56 @@ pub fn prefixes(report: &mut Report, options: &Options) -> Result<()> {
             let best = best(&found[2..], set);
             let bound = if name.starts_with("IPv6") { PREFIX6_BOUND } else { PREFIX_BOUND };
             push(report, &work, [&found[0], best], set, Some(bound));
+        }
+    }
+    report.figures.push(costs);
+    report.figures.extend(memory);
+    Ok(())
+}
+
+/// Compares classifiers: lists of 10 to 10,000 rules in three flavours, bursts of 32, each packet of
+/// another flow.
+///
+/// # Errors
+/// Returns an error if DPDK is not installed or a contender does not run.
+pub fn classifiers(report: &mut Report, options: &Options) -> Result<()> {
+    let programs = Programs::new()?;
+    let mut who = vec![
+        TableContender::Classifier,
+        TableContender::BitVectors,
+        TableContender::TupleSpace,
+        TableContender::RteAcl,
+    ];
+    if avx512() {
+        who.extend([TableContender::RteAclVector16, TableContender::RteAclVector32]);
+    } else {
+        report.left_out.push("rte_acl by AVX-512: this processor has none".into());
+    }
+    let title = "CPU time to classify a packet, ns";
+    let mut costs = Figure::new("classifiers", title, "Rules", Style::Bars);
+    let mut memory = tallies("classifiers", "Rules");
+    let flavours =
+        [(Flavour::Acl, "ACL"), (Flavour::Firewall, "FW"), (Flavour::IpChain, "IPC")];
+    for (count, goal) in [(10, Some(15.0)), (256, Some(40.0)), (1_000, None), (10_000, Some(100.0))] {
+        for (flavour, name) in flavours {
+            let workload = rule_set(flavour, count, 1 << 16);
+            let setting =
+                Setting { pages: Pages::Huge, effort: options.effort, restart: RESTART_ROUTES };
+            let place = format!("{name} {count}");
+            let tell = |number| options.tell(&format!("rules, {place}"), number);
+            let found = compare(&who, &workload, setting, &programs, tell)?;
+            tally(&mut memory, &found, &place);
+            for one in &found {
+                let name = one.who.to_string();
+                one.costs[0].iter().for_each(|cost| costs.add(&name, &place, *cost));
+            }
+            let work = format!("classification, {place} rules");
+            let rival = best(&found[3..], 0);
+            push(report, &work, [&found[0], rival], 0, None);
+            let [ours, rival_costs] = [&found[0], rival].map(|found| found.costs[0].clone());
+            let names = [work, found[0].who.to_string(), rival.who.to_string()];
+            let pairs = Pairs { ours, rival: rival_costs };
+            report.comparisons.push(Comparison::new(names, pairs, Kind::Cost, goal));
         }
     }
     report.figures.push(costs);

@@ -1,7 +1,7 @@
 //! Lane information for the factory of an application: ports, settings, tables and the mirror.
 
 use fastlane_table::{
-    ArrayReader, HashReader, Key, LanePending, LaneState, Lpm4Reader, Lpm6Reader, Pending,
+    ArrayReader, ClassifierReader, HashReader, Key, LanePending, LaneState, Lpm4Reader, Lpm6Reader, Pending,
     RecordReader, Spec, State, TableError, Value,
 };
 use serde::de::DeserializeOwned;
@@ -144,6 +144,21 @@ impl LaneInfo<'_> {
     pub fn record<V: Value>(&self, name: &str) -> Result<RecordReader<V>, Error> {
         let spec = |_| Spec::record::<V>(name);
         RecordReader::attach(&self.tables.part(name, Role::Table, spec)?).map_err(failed)
+    }
+
+    /// Returns a reader of the classifier of this name: lists of rules, of which the first that
+    /// matches a packet decides. `rules` returns the maximum number of rules of each address family
+    /// for the configured capacity.
+    ///
+    /// # Errors
+    /// Fails like [`hash`](Self::hash).
+    pub fn classifier<V: Value>(
+        &self,
+        name: &str,
+        rules: impl FnOnce(usize) -> usize,
+    ) -> Result<ClassifierReader<V>, Error> {
+        let spec = |capacity| Spec::classifier::<V>(name, rules(capacity));
+        ClassifierReader::attach(&self.tables.part(name, Role::Table, spec)?).map_err(failed)
     }
 
     /// Returns a reader of the table of IPv4 prefixes of this name.

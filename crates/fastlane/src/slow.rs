@@ -73,7 +73,7 @@ use std::time::{Duration, Instant};
 
 use fastlane_table::counters::Counters;
 use fastlane_table::{
-    ArrayReader, ArrayWriter, GracePeriods, HashReader, HashWriter, Key, Lpm4Writer, Lpm6Writer,
+    ArrayReader, ArrayWriter, ClassifierWriter, GracePeriods, HashReader, HashWriter, Key, Lpm4Writer, Lpm6Writer,
     Pending, Readers, RecordReader, RecordWriter, SharedMemory, State, TableError, Value,
 };
 
@@ -97,7 +97,7 @@ pub use writer::{PendingEvents, Writer};
 pub struct TableSummary {
     /// Name of the table.
     pub name: String,
-    /// Kind: `hash`, `array`, `lpm4` or `lpm6`; empty if only lanes write to it.
+    /// Kind: `hash`, `array`, `lpm4`, `lpm6` or `classifier`; empty if only lanes write to it.
     pub kind: &'static str,
     /// Number of entries in use.
     pub entries: usize,
@@ -324,6 +324,17 @@ impl SlowPath {
         table: &str,
     ) -> Result<Writer<RecordWriter<V>>, SlowError> {
         self.writer(table, |part, readers, _| RecordWriter::attach(part, readers))
+    }
+
+    /// Becomes the writer of a classifier.
+    ///
+    /// # Errors
+    /// Fails like [`hash_writer`](Self::hash_writer).
+    pub fn classifier_writer<V: Value>(
+        &self,
+        table: &str,
+    ) -> Result<Writer<ClassifierWriter<V>>, SlowError> {
+        self.writer(table, |part, readers, _| ClassifierWriter::attach(part, readers))
     }
 
     /// Becomes the writer of a table of IPv4 prefixes.

@@ -30,6 +30,6 @@ pub use capture::frames_of;
 pub use frame::{Addresses, DEVICE_IP, PEER_IP, STRANGER_IP, Tag, UDP_PORT};
 pub use losses::all_losses;
 pub use memory_only::memory_only;
-pub use readers::{lanes_of, sleeping_lane};
+pub use readers::{guard, lanes_of, sleeping_lane};
 pub use rig::{LaneRig, Peer, Rig, Spec};
 pub use skip::skip;

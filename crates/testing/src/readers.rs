@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fastlane_table::Readers;
+use fastlane_table::{Guard, Readers};
 use fastlane_table::counters::{Counters, LaneCounter};
 
 /// Returns the readers of an application with one lane, which sleeps: a writer reuses memory at
@@ -23,4 +23,11 @@ pub fn sleeping_lane() -> Arc<Readers> {
 pub fn lanes_of(counters: &Counters) -> Readers {
     // SAFETY: tests read tables between the turns that they publish; no product has this function.
     unsafe { Readers::lanes(counters) }
+}
+
+/// Returns a guard for a test that reads tables while it writes none.
+#[must_use]
+pub fn guard() -> Guard {
+    // SAFETY: tests read tables between their writes; no product has this function.
+    unsafe { Guard::new() }
 }

@@ -1,8 +1,13 @@
 //! Slow path of the access list: each change replaces the whole list.
 
-use fastlane::slow::{SlowError, SlowPath, Writer};
-use fastlane::table::{EntryId, RecordWriter, State};
+use std::collections::{HashMap, HashSet};
 
+use fastlane::slow::{SlowError, SlowPath, Writer};
+use fastlane::table::{ClassifierWriter, EntryId, State};
+
+use zerocopy::IntoBytes;
+
+use super::compiled::Decision;
 use super::text::Line;
 use super::{Rule, RuleSet};
 
@@ -12,19 +17,19 @@ pub(crate) const TABLE: &str = "acl";
 /// Writer of the access list of a running router.
 #[derive(Debug)]
 pub(crate) struct Editor {
-    record: Writer<RecordWriter<RuleSet>>,
+    classifier: Writer<ClassifierWriter<Decision>>,
     hits: State<2>,
 }
 
 impl Editor {
     /// Attaches as the only writer. The error names another writer.
     pub(crate) fn attach(slow: &SlowPath) -> Result<Self, SlowError> {
-        Ok(Self { record: slow.record_writer(TABLE)?, hits: slow.state(TABLE)? })
+        Ok(Self { classifier: slow.classifier_writer(TABLE)?, hits: slow.state(TABLE)? })
     }
 
     /// Returns the current list.
-    pub(crate) fn rules(&self) -> Box<RuleSet> {
-        Box::new(self.record.get().copied().unwrap_or_else(RuleSet::empty))
+    pub(crate) fn rules(&self) -> RuleSet {
+        RuleSet::restore(self.classifier.source())
     }
 
     /// Returns the packets and bytes that a rule has matched.
@@ -36,26 +41,35 @@ impl Editor {
     /// Replaces the list by `lines`; unchanged rules keep their counts.
     pub(crate) fn replace(&mut self, lines: &[Line]) -> Result<(), String> {
         let old = self.rules();
-        let mut new = Box::new(RuleSet::empty());
-        new.next_counter = old.next_counter;
+        let known: HashMap<Vec<u8>, &Rule> =
+            old.rules().iter().map(|rule| (identity(rule), rule)).collect();
+        let mut used: HashSet<u32> = old.rules().iter().map(|rule| rule.counter).collect();
+        let mut new = RuleSet { next_counter: old.next_counter, ..RuleSet::default() };
+        let mut rules = Vec::new();
         for line in lines {
             match line {
                 Line::Default(action) => new.default = *action,
-                Line::Rule(rule) => self.add(&old, &mut new, *rule)?,
+                Line::Rule(rule) => rules.push(match known.get(&identity(rule)) {
+                    Some(same) => **same,
+                    None => self.number(&mut used, &mut new.next_counter, *rule),
+                }),
             }
         }
-        self.record.set(&new).map_err(|error| error.to_string())
+        new.set_rules(rules)?;
+        let replaced = new.compile(|list| self.classifier.replace(list));
+        replaced.map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// Adds rules; a rule replaces one of equal priority.
     pub(crate) fn merge(&mut self, lines: &[Line]) -> Result<(), String> {
-        let is_replaced = |rule: &Rule| {
-            lines
-                .iter()
-                .any(|line| matches!(line, Line::Rule(new) if new.priority == rule.priority))
+        let priority = |line: &Line| match line {
+            Line::Rule(rule) => Some(rule.priority),
+            Line::Default(_) => None,
         };
+        let replaced: HashSet<u32> = lines.iter().filter_map(priority).collect();
         let old = self.rules();
-        let kept = old.rules().iter().filter(|rule| !is_replaced(rule)).map(|it| Line::Rule(*it));
+        let kept = old.rules().iter().filter(|rule| !replaced.contains(&rule.priority));
+        let kept = kept.map(|rule| Line::Rule(*rule));
         let all: Vec<Line> =
             [Line::Default(old.default)].into_iter().chain(kept).chain(lines.to_vec()).collect();
         self.replace(&all)
@@ -74,34 +88,22 @@ impl Editor {
         Ok(all_there)
     }
 
-    fn add(&self, old: &RuleSet, new: &mut RuleSet, mut rule: Rule) -> Result<(), String> {
-        let same = old.rules().iter().find(|before| is_same(before, &rule));
-        match same {
-            Some(same) => rule = *same,
-            None => self.number(old, new, &mut rule),
-        }
-        new.insert(rule)
-    }
-
     /// Assigns a counter to a rule. Its previous owner was deleted so long ago that no lane counts
     /// for it any more; what it counted is subtracted.
-    fn number(&self, old: &RuleSet, new: &mut RuleSet, rule: &mut Rule) {
+    fn number(&self, used: &mut HashSet<u32>, next: &mut u32, mut rule: Rule) -> Rule {
         let capacity = self.hits.capacity().max(1) as u32;
-        let used = |number: u32| {
-            let mut all = old.rules().iter().chain(new.rules());
-            all.any(|rule| rule.counter == number)
-        };
-        let numbers = (0..capacity).map(|step| (new.next_counter + step) % capacity);
+        let mut numbers = (0..capacity).map(|step| (*next + step) % capacity);
         // More rules than numbers: the last one is nobody's, and not counted.
-        let number = numbers.into_iter().find(|number| !used(*number)).unwrap_or(u32::MAX);
+        let number = numbers.find(|number| !used.contains(number)).unwrap_or(u32::MAX);
+        used.insert(number);
         rule.counter = number;
         rule.before = self.hits.read(EntryId(number));
-        new.next_counter = number.wrapping_add(1) % capacity;
+        *next = number.wrapping_add(1) % capacity;
+        rule
     }
 }
 
-/// Returns true if two rules match and act alike, whatever their counters.
-fn is_same(one: &Rule, other: &Rule) -> bool {
-    let plain = |rule: &Rule| Rule { counter: 0, before: [0; 2], ..*rule };
-    plain(one) == plain(other)
+/// Returns what a rule matches and does, whatever its counters.
+fn identity(rule: &Rule) -> Vec<u8> {
+    Rule { counter: 0, before: [0; 2], ..*rule }.as_bytes().to_vec()
 }

@@ -1,5 +1,10 @@
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use fastlane::table::{ClassifierReader, ClassifierWriter, EntryId, Spec, State};
+use fastlane_testing::{guard, sleeping_lane};
+use proptest::prelude::*;
+
+use super::compiled::{AccessList, entries, key};
 use super::text::{Line, read, read_line, write_rule};
 use super::*;
 
@@ -96,4 +101,87 @@ fn what_is_wrong_is_named_with_what_is_right() {
     }
     let error = read("# a list\n\n10 permit\n20 permt # here").unwrap_err();
     assert!(error.starts_with("line 4: `20 permt`: "), "{error}");
+}
+
+/// Generates lines of a list, without priorities, whose rules often overlap.
+fn line() -> impl Strategy<Value = String> {
+    let net = prop_oneof![
+        Just("any"),
+        Just("10.0.0.0/8"),
+        Just("10.1.0.0/16"),
+        Just("10.1.2.3"),
+        Just("192.0.2.0/24"),
+        Just("2001:db8::/32"),
+        Just("2001:db8::1"),
+        Just("0.0.0.0/0"),
+        Just("::/0"),
+    ];
+    let ports = prop_oneof![Just(""), Just("port 53"), Just("port 50-60"), Just("port 0-65535")];
+    let words = (any::<bool>(), any::<u8>(), net.clone(), net, ports.clone(), ports);
+    words.prop_map(|(drops, protocol, from, to, source, destination)| {
+        let action = if drops { "drop" } else { "permit" };
+        let protocol = ["udp", "tcp", "udp", "icmp", ""][usize::from(protocol % 5)];
+        let has_ports = matches!(protocol, "udp" | "tcp");
+        let [source, destination] =
+            [source, destination].map(|ports| if has_ports { ports } else { "" });
+        format!("{action} {protocol} from {from} {source} to {to} {destination}")
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_compiled_list_decides_as_the_rules_one_by_one(
+        lines in proptest::collection::vec(line(), 0..60),
+        default in any::<bool>(),
+        flows in proptest::collection::vec(any::<[u8; 6]>(), 32),
+    ) {
+        let lines = lines.iter().zip(1..).map(|(line, priority)| format!("{priority} {line}"));
+        // A line may speak of both families: that is refused, and not tested here.
+        let mut lines: Vec<String> = lines.filter(|line| read_line(line).is_ok()).collect();
+        lines.push(format!("default {}", if default { "drop" } else { "permit" }));
+        let mut set = set(&lines.join("\n"));
+        set.rules.iter_mut().zip(0..).for_each(|(rule, counter)| rule.counter = counter);
+        prop_assert_eq!(&RuleSet::restore(&set.store()), &set);
+
+        let memory = Spec::classifier::<compiled::Decision>("acl", entries(60)).create().unwrap();
+        let mut writer = ClassifierWriter::attach(&memory, &sleeping_lane()).unwrap();
+        set.compile(|list| writer.replace(list)).unwrap();
+        let hits = Spec::state::<2>("acl", 64, 1).create().unwrap();
+        let hits = State::<2>::attach(&hits).unwrap();
+        let list = AccessList::new(ClassifierReader::attach(&memory).unwrap(), hits.lane(0));
+
+        let mut expected = vec![0; set.rules.len()];
+        for [source, destination, protocol, from, to, kind] in flows {
+            let protocol = [17, 6, 1, 58][usize::from(protocol % 4)];
+            let ports = (kind % 4 > 0).then(|| [from, to].map(|port| 48 + u16::from(port % 16)));
+            let four = |pick: u8| Ipv4Addr::from([[10, 1, 2, 3], [10, 1, 2, 4], [10, 2, 0, 0],
+                [192, 0, 2, 1], [8, 8, 8, 8]][usize::from(pick % 5)]);
+            let six = |pick: u8| Ipv6Addr::new([0x2001, 0x2002][usize::from(pick % 2)], 0xDB8, 0, 0,
+                0, 0, 0, u16::from(pick % 3));
+            let is_four = kind / 4 % 2 == 0;
+            let flow = if is_four {
+                Flow::new(four(source).into(), four(destination).into(), protocol, ports)
+            } else {
+                Flow::new(six(source).into(), six(destination).into(), protocol, ports)
+            };
+            let (action, rule) = set.decide(&flow);
+            if let Some(rule) = rule {
+                expected[rule.counter as usize] += 1;
+            }
+            let (guard, mut decisions) = (guard(), [None; crate::BATCH]);
+            let decided = if is_four {
+                let key = key(four(source), four(destination), protocol, ports);
+                list.lookup(&guard, &[key], &mut decisions);
+                list.decide(&guard, &key, decisions[0], 100)
+            } else {
+                let key = key(six(source), six(destination), protocol, ports);
+                list.lookup(&guard, &[key], &mut decisions);
+                list.decide(&guard, &key, decisions[0], 100)
+            };
+            prop_assert_eq!(decided, action, "{:?}", flow);
+        }
+        for (counter, expected) in expected.into_iter().enumerate() {
+            prop_assert_eq!(hits.read(EntryId(counter as u32)), [expected, 100 * expected]);
+        }
+    }
 }

@@ -45,15 +45,16 @@ pub fn read(text: &str) -> Result<Vec<Line>, String> {
 /// Parses a list for a router that has none yet: its rules have no counters.
 ///
 /// # Errors
-/// As [`read`], or when there are too many rules, or two with one priority.
+/// As [`read`], or when two rules have one priority.
 pub fn rule_set(text: &str) -> Result<RuleSet, String> {
-    let mut set = RuleSet::empty();
+    let (mut set, mut rules) = (RuleSet::default(), Vec::new());
     for line in read(text)? {
         match line {
             Line::Default(action) => set.default = action,
-            Line::Rule(rule) => set.insert(rule)?,
+            Line::Rule(rule) => rules.push(rule),
         }
     }
+    set.set_rules(rules)?;
     Ok(set)
 }
 

@@ -48,6 +48,18 @@ pub enum TableContender {
     RteFib6Vector,
     /// The crate prefix-trie, IPv6.
     PrefixTrie6,
+    /// `ClassifierReader::lookup_many` of Fastlane.
+    Classifier,
+    /// Aggregated bit vectors, which Fastlane does not use.
+    BitVectors,
+    /// Tuple space search, which Fastlane does not use.
+    TupleSpace,
+    /// rte_acl with AVX2.
+    RteAcl,
+    /// rte_acl with AVX-512, 16 packets at once.
+    RteAclVector16,
+    /// rte_acl with AVX-512, 32 packets at once.
+    RteAclVector32,
 }
 
 impl TableContender {
@@ -67,6 +79,12 @@ impl TableContender {
             Self::RteFib6 => "fib6",
             Self::RteFib6Vector => "fib6-vector",
             Self::PrefixTrie6 => "prefix-trie6",
+            Self::Classifier => "classifier",
+            Self::BitVectors => "bit-vectors",
+            Self::TupleSpace => "tuple-space",
+            Self::RteAcl => "acl-avx2",
+            Self::RteAclVector16 => "acl-x16",
+            Self::RteAclVector32 => "acl-x32",
         }
     }
 
@@ -79,6 +97,9 @@ impl TableContender {
                 | Self::RteLpm
                 | Self::RteFib6
                 | Self::RteFib6Vector
+                | Self::RteAcl
+                | Self::RteAclVector16
+                | Self::RteAclVector32
         )
     }
 
@@ -104,6 +125,12 @@ impl std::fmt::Display for TableContender {
             Self::Lpm6Many => "Lpm6::lookup_many",
             Self::RteFib6 => "rte_fib6, scalar",
             Self::RteFib6Vector => "rte_fib6, AVX-512",
+            Self::Classifier => "ClassifierReader::lookup_many",
+            Self::BitVectors => "bit vectors",
+            Self::TupleSpace => "tuple space search",
+            Self::RteAcl => "rte_acl, AVX2",
+            Self::RteAclVector16 => "rte_acl, AVX-512, 16 at once",
+            Self::RteAclVector32 => "rte_acl, AVX-512, 32 at once",
         })
     }
 }

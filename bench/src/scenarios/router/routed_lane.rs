@@ -15,9 +15,10 @@ use fastlane::{PortId, Turn};
 use fastlane_core::{App, Packet};
 use fastlane_kernel::Interface;
 use fastlane_mirror::{Follower, Mirror, MirrorSettings};
-use fastlane_table::{Readers, RecordReader, RecordWriter, Spec, State};
+use fastlane_table::{ClassifierReader, ClassifierWriter, Readers, Spec, State};
 use fastlane_wire::checksum::checksum;
-use router::acl::{AccessList, RuleSet, text};
+use router::acl::compiled::{AccessList, Decision, entries};
+use router::acl::text;
 use router::counts::{Counts, ROUTE_WORDS};
 use router::{FlowHash, Router, Routes};
 
@@ -266,10 +267,10 @@ fn router(routed: &Routed, extra: Option<Extra>) -> Result<Router<MirroredRoutes
     let Some(Extra::Rules(count)) = extra else { return Ok(router) };
     let hits = State::attach(&Spec::state::<2>("acl", 512, 1).create()?)?.lane(0);
     let lines = (0..count).map(|rule| format!("{rule} drop udp to 10.0.{rule}.0/24 port 53\n"));
-    let record = Spec::record::<RuleSet>("acl").create()?;
-    let readers = Arc::new(Readers::unknown());
-    RecordWriter::attach(&record, &readers)?.set(&text::rule_set(&lines.collect::<String>())?)?;
-    Ok(router.with_access_list(AccessList::new(RecordReader::attach(&record)?, hits)))
+    let memory = Spec::classifier::<Decision>("acl", entries(512)).create()?;
+    let mut writer = ClassifierWriter::attach(&memory, &Arc::new(Readers::unknown()))?;
+    text::rule_set(&lines.collect::<String>())?.compile(|list| writer.replace(list))?;
+    Ok(router.with_access_list(AccessList::new(ClassifierReader::attach(&memory)?, hits)))
 }
 
 /// Returns the effort with slices of at most 250 ms, because there are many points.

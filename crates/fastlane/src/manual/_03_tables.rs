@@ -10,6 +10,7 @@
 //! | array | index | `array` | `array_writer` |
 //! | record | one value, exchanged as a whole | `record` | `record_writer` |
 //! | longest prefix | IPv4 or IPv6 address | `lpm4`, `lpm6` | `lpm4_writer`, `lpm6_writer` |
+//! | classifier | first rule that matches a packet | `classifier` | `classifier_writer` |
 //!
 //! The configuration gives the capacity: `"tables": { "users": { "capacity": 1024 } }`. Memory is
 //! allocated once, at start. Keys and values are plain data without padding. Both sides name the

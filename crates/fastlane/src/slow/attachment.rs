@@ -221,6 +221,7 @@ fn kind_name(kind: fastlane_table::Kind) -> &'static str {
         fastlane_table::Kind::Array => "array",
         fastlane_table::Kind::Lpm4 => "lpm4",
         fastlane_table::Kind::Lpm6 => "lpm6",
+        fastlane_table::Kind::Classifier => "classifier",
         fastlane_table::Kind::State | fastlane_table::Kind::Pending => "",
     }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use super::super::lookup::workload::{Random, Workload};
+use super::workload::{Random, Workload};
 
 /// Flavour of a rule set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
