@@ -7,7 +7,8 @@
 //!   [`ArrayReader`] and [`RecordReader`] (by index; one value replaced as a whole), [`LpmReader`]
 //!   (longest prefix match), [`ClassifierReader`] (first matching rule of a list), each with its
 //!   writer
-//! * lane state, which lanes write and the slow path reads: [`State`] and [`Pending`]
+//! * lane state, which lanes write and the slow path reads: [`State`] and [`Pending`]; a
+//!   [`MeterState`] is three words of it
 //! * [`messages`]: two rings between each lane and the slow path
 //! * a [`journal`]: a ring of records from one writer to one reader
 //! * the [`counters`] of an application
@@ -63,6 +64,7 @@ mod layout;
 mod lpm;
 mod memory;
 pub mod messages;
+mod meter;
 mod pending;
 mod populate;
 mod prefix_value;
@@ -89,6 +91,7 @@ pub use lpm::{
     Address, Lpm4Reader, Lpm4Writer, Lpm6Reader, Lpm6Writer, LpmReader, LpmWriter, Prefix,
 };
 pub use memory::SharedMemory;
+pub use meter::{Colour, MAX_BURST, MeterProfile, MeterState};
 pub use pending::{LanePending, Pending};
 pub use populate::PageSize;
 pub use prefix_value::PrefixValue;

@@ -52,7 +52,8 @@ pub(super) fn fastlane(workload: &Workload) -> Result<()> {
         let address = Ipv4Addr::from_bits(rule.addresses[side]);
         Prefix::new(address, rule.lengths[side] as u8).ok_or("no prefix")
     };
-    let list = rules(workload).iter().zip(1..).map(|(rule, number)| {
+    let all = rules(workload);
+    let list = all.iter().zip(1..).map(|(rule, number)| {
         let conditions = FlowMatch {
             source: prefix(rule, 0)?,
             destination: prefix(rule, 1)?,
