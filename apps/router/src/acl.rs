@@ -6,12 +6,15 @@
 
 use std::net::IpAddr;
 
+use fastlane::table::MeterProfile;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::Outcome;
 
 pub mod command;
 pub mod compiled;
+mod meter_text;
+pub mod police;
 mod slow;
 pub mod text;
 
@@ -22,6 +25,8 @@ pub(crate) mod word {
     pub(crate) const IPV6: u8 = 6;
     pub(crate) const PERMIT: u8 = 1;
     pub(crate) const DROP: u8 = 2;
+    /// Permits or drops by a meter.
+    pub(crate) const POLICE: u8 = 3;
 }
 
 /// One rule. IPv4 addresses are in the first four bytes.
@@ -46,7 +51,24 @@ pub struct Rule {
     pub(crate) protocol: u8,
     pub(crate) has_protocol: u8,
     pub(crate) action: u8,
-    pub(crate) reserved: [u8; 4],
+    /// 1 if the meter considers the DSCP of packets.
+    pub(crate) is_aware: u8,
+    pub(crate) reserved: [u8; 3],
+    /// Meter of a rule with `word::POLICE`: rates and bursts, and its index.
+    pub(crate) profile: MeterProfile,
+    pub(crate) meter: MeterId,
+}
+
+/// Meter of a rule: index of its words in the table `police`, and a number that no other rule had.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct MeterId {
+    pub(crate) index: u32,
+    pub(crate) reserved: u32,
+    /// Words with another number are those of an earlier rule.
+    pub(crate) epoch: u64,
 }
 
 /// A list of rules in order of priority.
@@ -54,6 +76,8 @@ pub struct Rule {
 pub struct RuleSet {
     /// Counter index for the next rule.
     pub(crate) next_counter: u32,
+    /// Number of meters that rules have had so far.
+    pub(crate) epochs: u64,
     /// Action for packets that match no rule: `word::DROP`; any other value permits.
     pub(crate) default: u8,
     pub(crate) rules: Vec<Rule>,
@@ -85,6 +109,8 @@ impl Flow {
 pub enum Action {
     /// The packet may pass.
     Permit,
+    /// The packet may pass if the meter of the rule says so.
+    Police,
     /// The packet is dropped, also if the list cannot decide.
     Drop(Outcome),
 }
@@ -166,23 +192,29 @@ impl RuleSet {
     #[must_use]
     pub fn decide(&self, flow: &Flow) -> (Action, Option<&Rule>) {
         let mut perhaps = None;
-        let mut decided = (self.default == word::DROP, None);
+        let mut decided = (if self.default == word::DROP { word::DROP } else { word::PERMIT }, None);
         for rule in self.rules() {
-            let drops = rule.action == word::DROP;
             match rule.fit(flow) {
                 Fit::No => {}
-                Fit::Maybe if perhaps.is_none_or(|before| before == drops) => perhaps = Some(drops),
+                // Two meters never decide alike.
+                Fit::Maybe
+                    if rule.action != word::POLICE
+                        && perhaps.is_none_or(|before| before == rule.action) =>
+                {
+                    perhaps = Some(rule.action);
+                }
                 Fit::Maybe => return (Action::Drop(Outcome::AclNoPorts), None),
                 Fit::Yes => {
-                    decided = (drops, Some(rule));
+                    decided = (rule.action, Some(rule));
                     break;
                 }
             }
         }
-        let (drops, rule) = decided;
-        match perhaps {
-            Some(other) if other != drops => (Action::Drop(Outcome::AclNoPorts), None),
-            _ if drops => (Action::Drop(Outcome::AclDrop), rule),
+        let (action, rule) = decided;
+        match (perhaps, action) {
+            (Some(other), _) if other != action => (Action::Drop(Outcome::AclNoPorts), None),
+            (_, word::DROP) => (Action::Drop(Outcome::AclDrop), rule),
+            (_, word::POLICE) => (Action::Police, rule),
             _ => (Action::Permit, rule),
         }
     }

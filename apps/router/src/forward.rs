@@ -8,6 +8,7 @@ use fastlane::{App, Packet, Turn, Verdict};
 
 use crate::acl::Action;
 use crate::acl::compiled::{AccessList, key};
+use crate::acl::police::Arrival;
 use crate::counts::Counts;
 use crate::family::Family;
 use crate::flow::FlowHash;
@@ -294,7 +295,9 @@ fn judge<A: Family>(
             continue;
         }
         let octets = packets.get(usize::from(batch.indexes[at])).map_or(0, |it| it.len() as u64);
-        if let Action::Drop(cause) = access.decide(turn, &keys[at], decisions[at], octets) {
+        let arrival = Arrival { octets, traffic_class: batch.headers[at].traffic_class };
+        let action = access.decide(turn, &keys[at], decisions[at], arrival, Turn::now);
+        if let Action::Drop(cause) = action {
             refusals[at] = Some(cause);
         }
     }

@@ -19,6 +19,8 @@ pub struct Headers<A> {
     pub ports: [u16; 2],
     /// IP protocol.
     pub protocol: u8,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
     /// True if the ports are known or the protocol has none. False for fragments and after IPv6
     /// extension headers.
     pub shows_ports: bool,
@@ -35,6 +37,7 @@ impl<A: Copy> Headers<A> {
             length: 0,
             ports: [0; 2],
             protocol: 0,
+            traffic_class: 0,
             shows_ports: false,
             fallback: Outcome::Malformed,
         }
@@ -101,6 +104,7 @@ fn ipv4(packet: &[u8]) -> Result<Headers<Ipv4Addr>, Outcome> {
         length: length as u32,
         ports,
         protocol: ip.protocol,
+        traffic_class: ip.type_of_service,
         shows_ports,
         fallback,
     })
@@ -132,6 +136,7 @@ fn ipv6(packet: &[u8]) -> Result<Headers<Ipv6Addr>, Outcome> {
         length: length as u32,
         ports,
         protocol: ip.next_header,
+        traffic_class: (ip.version_class_flow.get() >> 20) as u8,
         shows_ports,
         fallback,
     })

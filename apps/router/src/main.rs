@@ -57,5 +57,9 @@ fn router(lane: &LaneInfo<'_>, hash: FlowHash) -> Result<Router<fastlane::mirror
         return Ok(router);
     }
     let hits = lane.state("acl", Shape::PerLane)?;
-    Ok(router.with_access_list(AccessList::new(lane.classifier("acl", entries)?, hits)))
+    let mut list = AccessList::new(lane.classifier("acl", entries)?, hits);
+    if settings.police {
+        list = list.with_meters(lane.state("police", Shape::PerLane)?);
+    }
+    Ok(router.with_access_list(list))
 }

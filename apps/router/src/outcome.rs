@@ -12,7 +12,7 @@ pub enum Outcome {
     AclDrop = 1,
     /// Dropped: rules of the access list match ports, which this packet does not show.
     AclNoPorts = 2,
-    /// Passed to Linux, like all that follow: a broadcast or multicast frame.
+    /// Passed to Linux, like those that follow up to 17: a broadcast or multicast frame.
     Group = 3,
     /// A frame for another Ethernet address.
     OtherStation = 4,
@@ -42,6 +42,8 @@ pub enum Outcome {
     SameInterface = 16,
     /// The mirror does not know the interface yet.
     UnknownInterface = 17,
+    /// Dropped: red for a `police` rule of the access list.
+    AclPolice = 18,
     /// Passed to Linux by the mirror. The number of the [`FallbackReason`] is added.
     Mirror = 32,
 }
@@ -51,7 +53,7 @@ pub const CAUSES: usize = 64;
 
 impl Outcome {
     /// All outcomes except [`Mirror`](Self::Mirror), in numeric order.
-    pub const OWN: [Self; 18] = [
+    pub const OWN: [Self; 19] = [
         Self::Forwarded,
         Self::AclDrop,
         Self::AclNoPorts,
@@ -70,6 +72,7 @@ impl Outcome {
         Self::TooLong,
         Self::SameInterface,
         Self::UnknownInterface,
+        Self::AclPolice,
     ];
 
     fn name(self) -> &'static str {
@@ -92,6 +95,7 @@ impl Outcome {
             Self::TooLong => "linux_too_long",
             Self::SameInterface => "linux_same_interface",
             Self::UnknownInterface => "linux_unknown_interface",
+            Self::AclPolice => "drop_acl_police",
             Self::Mirror => "linux_route",
         }
     }

@@ -8,6 +8,8 @@ use serde::Deserialize;
 pub struct Settings {
     /// True if there is an access list, in the table `acl`.
     pub acl: bool,
+    /// True if the access list may have `police` rules, whose meters are in the table `police`.
+    pub police: bool,
     /// True if packets are forwarded that leave by their ingress interface. Otherwise Linux
     /// forwards them and sends ICMP redirects.
     pub same_interface: bool,

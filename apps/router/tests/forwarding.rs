@@ -193,7 +193,7 @@ fn an_interface_that_is_not_known_has_nothing_forwarded() {
 fn with_list(rules: &str) -> impl FnOnce(Router<TestRoutes>) -> Router<TestRoutes> {
     let memory = Spec::classifier::<Decision>("acl", 64).create().unwrap();
     let mut writer = ClassifierWriter::attach(&memory, &sleeping_lane()).unwrap();
-    text::rule_set(rules).unwrap().compile(|list| writer.replace(list)).unwrap();
+    text::rule_set(rules).unwrap().compile(1, |list| writer.replace(list)).unwrap();
     let reader = ClassifierReader::attach(&memory).unwrap();
     let list = AccessList::new(reader, state("acl", 64).lane(0));
     move |router| router.with_access_list(list)

@@ -90,6 +90,33 @@ impl MeterProfile {
         Some(Self { kind: TWO_RATE, committed_rate, committed_burst, peak_rate, second_burst })
     }
 
+    /// Returns true if the meter has two rates.
+    #[must_use]
+    pub fn has_two_rates(&self) -> bool {
+        self.kind == TWO_RATE
+    }
+
+    /// Returns the committed rate in octets per second and the committed burst in octets.
+    #[must_use]
+    pub fn committed(&self) -> [u64; 2] {
+        [self.committed_rate, self.committed_burst / OCTET]
+    }
+
+    /// Returns the peak rate in octets per second, which is 0 with a single rate, and the peak or
+    /// excess burst in octets.
+    #[must_use]
+    pub fn second(&self) -> [u64; 2] {
+        [self.peak_rate, self.second_burst / OCTET]
+    }
+
+    /// Returns the profile of one of `lanes` meters that share the rates. Each has the whole bursts.
+    #[must_use]
+    pub fn share_of(self, lanes: usize) -> Self {
+        let share = |rate: u64| rate / lanes.max(1) as u64;
+        let (committed_rate, peak_rate) = (share(self.committed_rate), share(self.peak_rate));
+        Self { committed_rate, peak_rate, ..self }
+    }
+
     /// Meters a packet of `octets` that arrives at `now`, in nanoseconds, with a colour: green in
     /// colour-blind mode. Returns its new colour, which is never a better one. A time before that of
     /// an earlier packet counts as equal to it.

@@ -8,7 +8,9 @@ use clap::Subcommand;
 use fastlane::slow;
 
 use super::slow::Editor;
-use super::text;
+use super::{text, word};
+
+const COLOURS: [&str; 3] = ["green", "yellow", "red"];
 
 /// Subcommands of `router acl`.
 #[allow(rustdoc::broken_intra_doc_links, reason = "the syntax of a rule has brackets")]
@@ -23,7 +25,7 @@ pub enum Command {
     Add {
         /// The router.
         router: String,
-        /// PRIORITY permit|drop [ipv4|ipv6] [PROTOCOL] [from PREFIX [port N-M]] [to PREFIX [port
+        /// PRIORITY permit|drop|police METER [ipv4|ipv6] [PROTOCOL] [from PREFIX [port N-M]] [to PREFIX [port
         /// N-M]], or: default permit|drop
         #[arg(required = true, trailing_var_arg = true)]
         rule: Vec<String>,
@@ -95,7 +97,13 @@ fn list(editor: &Editor) -> String {
     for rule in rules.rules() {
         let [packets, octets] = editor.hits(rule);
         let line = text::write_rule(rule);
-        let _ = writeln!(text, "{line} # {packets} packets, {octets} octets"); // a string takes all
+        let _ = write!(text, "{line} # {packets} packets, {octets} octets"); // a string takes all
+        if rule.action == word::POLICE {
+            for (name, [packets, octets]) in COLOURS.iter().zip(editor.colours(rule)) {
+                let _ = write!(text, ", {name} {packets} {octets}");
+            }
+        }
+        text.push('\n');
     }
     text
 }

@@ -7,16 +7,18 @@
 //! |---|---|
 //! | `WITH_PORTS` | all, for a packet whose ports are known |
 //! | `NO_PORTS` | those of rules that match no ports |
-//! | `PERMITS`, `DROPS` | those of rules that match ports and permit, or drop, with any ports |
+//! | `PERMITS`, `DROPS`, `POLICES` | those of rules that match ports, by action, with any ports |
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use fastlane::table::{
-    ClassifierReader, FlowAddress, FlowKey, FlowMatch, Guard, LaneState, Prefix, RuleList,
+    ClassifierReader, Colour, FlowAddress, FlowKey, FlowMatch, Guard, LaneState, MeterProfile, Prefix,
+    RuleList,
 };
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::{Action, Rule, RuleSet, word};
+use super::police::{self, Arrival};
+use super::{Action, MeterId, Rule, RuleSet, word};
 use crate::counts;
 use crate::{BATCH, Outcome};
 
@@ -24,6 +26,7 @@ const WITH_PORTS: u8 = 0;
 const NO_PORTS: u8 = 1;
 const PERMITS: u8 = 2;
 const DROPS: u8 = 3;
+const POLICES: u8 = 4;
 
 /// Entry of the compiled list: the decision of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -34,7 +37,11 @@ pub struct Decision {
     /// Counter index in the lane state; `u32::MAX` for the default.
     counter: u32,
     action: u8,
-    reserved: [u8; 7],
+    is_aware: u8,
+    reserved: [u8; 6],
+    /// Meter of a rule that polices, and the lane's share of its rates.
+    meter: MeterId,
+    profile: MeterProfile,
 }
 
 /// Header of the stored form of a list. Its rules follow.
@@ -44,13 +51,14 @@ struct Stored {
     next_counter: u32,
     default: u8,
     reserved: [u8; 3],
+    epochs: u64,
 }
 
 impl RuleSet {
     /// Returns the form in which a list is stored in its table.
     pub(crate) fn store(&self) -> Vec<u8> {
-        let (next_counter, default) = (self.next_counter, self.default);
-        let header = Stored { next_counter, default, reserved: [0; 3] };
+        let Self { next_counter, default, epochs, .. } = *self;
+        let header = Stored { next_counter, default, reserved: [0; 3], epochs };
         [header.as_bytes(), self.rules.as_bytes()].concat()
     }
 
@@ -59,18 +67,20 @@ impl RuleSet {
         let Ok((header, rest)) = Stored::read_from_prefix(stored) else { return Self::default() };
         let rules = rest.chunks_exact(size_of::<Rule>());
         let rules = rules.filter_map(|rule| Rule::read_from_bytes(rule).ok()).collect();
-        Self { next_counter: header.next_counter, default: header.default, rules }
+        let Stored { next_counter, default, epochs, .. } = header;
+        Self { next_counter, epochs, default, rules }
     }
 
-    /// Calls `replace` with the list as a classifier has it.
-    pub fn compile<T>(&self, replace: impl FnOnce(&RuleList<'_, Decision>) -> T) -> T {
-        let ipv4 = self.entries(word::IPV4, |bits| Ipv4Addr::from_bits((bits >> 96) as u32));
-        let ipv6 = self.entries(word::IPV6, Ipv6Addr::from_bits);
+    /// Calls `replace` with the list as a classifier of `lanes` lanes has it.
+    pub fn compile<T>(&self, lanes: usize, replace: impl FnOnce(&RuleList<'_, Decision>) -> T) -> T {
+        let ipv4 = self.entries(lanes, word::IPV4, |bits| Ipv4Addr::from_bits((bits >> 96) as u32));
+        let ipv6 = self.entries(lanes, word::IPV6, Ipv6Addr::from_bits);
         replace(&RuleList { ipv4: &ipv4, ipv6: &ipv6, source: &self.store() })
     }
 
     fn entries<A: FlowAddress>(
         &self,
+        lanes: usize,
         family: u8,
         address: impl Fn(u128) -> A,
     ) -> Vec<(FlowMatch<A>, Decision)> {
@@ -88,22 +98,37 @@ impl RuleSet {
             let Some((source, destination)) = sides else { continue };
             let protocols = if rule.has_protocol == 1 { [rule.protocol; 2] } else { [0, u8::MAX] };
             let any = FlowMatch { source, destination, protocols, ..FlowMatch::any() };
-            let decision =
-                Decision { order, counter: rule.counter, action: rule.action, reserved: [0; 7] };
+            let decision = Decision {
+                order,
+                counter: rule.counter,
+                action: rule.action,
+                is_aware: rule.is_aware,
+                reserved: [0; 6],
+                meter: rule.meter,
+                profile: rule.profile.share_of(lanes),
+            };
             if rule.asks_for_ports() {
                 let (source_ports, destination_ports) = (rule.source_ports, rule.destination_ports);
                 let tags = [WITH_PORTS; 2];
                 entries
                     .push((FlowMatch { source_ports, destination_ports, tags, ..any }, decision));
-                let tag = if rule.action == word::DROP { DROPS } else { PERMITS };
+                let tag = match rule.action {
+                    word::DROP => DROPS,
+                    word::POLICE => POLICES,
+                    _ => PERMITS,
+                };
                 entries.push((FlowMatch { tags: [tag; 2], ..any }, decision));
             } else {
                 entries.push((FlowMatch { tags: [WITH_PORTS, NO_PORTS], ..any }, decision));
             }
         }
         if self.default == word::DROP {
-            let (order, counter) = (u32::MAX, u32::MAX);
-            let decision = Decision { order, counter, action: word::DROP, reserved: [0; 7] };
+            let decision = Decision {
+                order: u32::MAX,
+                counter: u32::MAX,
+                action: word::DROP,
+                ..Decision::new_zeroed()
+            };
             let tags = [WITH_PORTS, NO_PORTS];
             entries.push((FlowMatch { tags, ..FlowMatch::any() }, decision));
         }
@@ -125,6 +150,7 @@ const LEAST_RULES: usize = 256;
 pub struct AccessList {
     classifier: ClassifierReader<Decision>,
     hits: LaneState<2>,
+    meters: Option<LaneState<{ police::WORDS }>>,
 }
 
 /// Decisions about the packets of a batch.
@@ -134,7 +160,13 @@ impl AccessList {
     /// Creates an access list from a classifier; matches are counted in `hits`.
     #[must_use]
     pub fn new(classifier: ClassifierReader<Decision>, hits: LaneState<2>) -> Self {
-        Self { classifier, hits }
+        Self { classifier, hits, meters: None }
+    }
+
+    /// Polices packets with these meters. Without them every packet of a `police` rule is dropped.
+    #[must_use]
+    pub fn with_meters(self, meters: LaneState<{ police::WORDS }>) -> Self {
+        Self { meters: Some(meters), ..self }
     }
 
     /// Looks up the packets of a batch.
@@ -149,22 +181,35 @@ impl AccessList {
     }
 
     /// Decides about a packet for which [`lookup`](Self::lookup) found `decision`, and counts it.
+    /// `now` is asked only if the packet is metered.
     #[inline]
     pub(crate) fn decide<A: FlowAddress, G: AsRef<Guard>>(
         &self,
         turn: &G,
         key: &FlowKey<A>,
         decision: Option<&Decision>,
-        octets: u64,
+        packet: Arrival,
+        now: impl FnOnce(&G) -> u64,
     ) -> Action {
-        let drops = decision.is_some_and(|decision| decision.action == word::DROP);
-        if key.tag == NO_PORTS && self.depends_on_ports(turn, key, decision, drops) {
+        if key.tag == NO_PORTS && self.depends_on_ports(turn, key, decision) {
             return Action::Drop(Outcome::AclNoPorts);
         }
-        if let Some(decision) = decision {
-            counts::add(&self.hits, decision.counter, 1, octets);
+        let Some(decision) = decision else { return Action::Permit };
+        counts::add(&self.hits, decision.counter, 1, packet.octets);
+        match decision.action {
+            word::DROP => Action::Drop(Outcome::AclDrop),
+            word::POLICE => match self.colour(decision, packet, now(turn)) {
+                Colour::Green | Colour::Yellow => Action::Police,
+                Colour::Red => Action::Drop(Outcome::AclPolice),
+            },
+            _ => Action::Permit,
         }
-        if drops { Action::Drop(Outcome::AclDrop) } else { Action::Permit }
+    }
+
+    fn colour(&self, decision: &Decision, packet: Arrival, now: u64) -> Colour {
+        let Some(meters) = &self.meters else { return Colour::Red };
+        let meter = (decision.meter, decision.is_aware == 1);
+        police::meter(meters, meter, &decision.profile, packet, now)
     }
 
     /// Returns true if rules with ports would decide differently about a packet whose ports are
@@ -174,14 +219,17 @@ impl AccessList {
         turn: &G,
         key: &FlowKey<A>,
         decision: Option<&Decision>,
-        drops: bool,
     ) -> bool {
         let order = decision.map_or(u32::MAX, |decision| decision.order);
-        let [permits, refuses] = [PERMITS, DROPS].map(|tag| {
+        let action = decision.map_or(word::PERMIT, |decision| decision.action);
+        let [permits, drops, polices] = [PERMITS, DROPS, POLICES].map(|tag| {
             let first = self.classifier.lookup(turn, &FlowKey { tag, ..*key });
             first.is_some_and(|first| first.order < order)
         });
-        permits && refuses || permits && drops || refuses && !drops
+        // Two meters never decide alike.
+        polices
+            || permits && (drops || action != word::PERMIT)
+            || drops && action != word::DROP
     }
 }
 

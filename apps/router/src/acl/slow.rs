@@ -8,23 +8,34 @@ use fastlane::table::{ClassifierWriter, EntryId, State};
 use zerocopy::IntoBytes;
 
 use super::compiled::Decision;
+use super::police::{self, WORDS};
 use super::text::Line;
-use super::{Rule, RuleSet};
+use super::{MeterId, Rule, RuleSet, word};
 
 /// Name of the table.
 pub(crate) const TABLE: &str = "acl";
+/// Name of the table of meters.
+const METERS: &str = "police";
 
 /// Writer of the access list of a running router.
 #[derive(Debug)]
 pub(crate) struct Editor {
     classifier: Writer<ClassifierWriter<Decision>>,
     hits: State<2>,
+    /// Meters, if the router has any.
+    meters: Option<State<WORDS>>,
 }
 
 impl Editor {
     /// Attaches as the only writer. The error names another writer.
     pub(crate) fn attach(slow: &SlowPath) -> Result<Self, SlowError> {
-        Ok(Self { classifier: slow.classifier_writer(TABLE)?, hits: slow.state(TABLE)? })
+        let meters = match slow.state(METERS) {
+            Ok(meters) => Some(meters),
+            Err(SlowError::NoTable { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let classifier = slow.classifier_writer(TABLE)?;
+        Ok(Self { classifier, hits: slow.state(TABLE)?, meters })
     }
 
     /// Returns the current list.
@@ -38,25 +49,41 @@ impl Editor {
         [now[0].wrapping_sub(rule.before[0]), now[1].wrapping_sub(rule.before[1])]
     }
 
+    /// Returns the packets and bytes of each colour that the meter of a rule gave.
+    pub(crate) fn colours(&self, rule: &Rule) -> [[u64; 2]; 3] {
+        self.meters.as_ref().map_or([[0; 2]; 3], |meters| police::colours(meters, rule.meter))
+    }
+
     /// Replaces the list by `lines`; unchanged rules keep their counts.
     pub(crate) fn replace(&mut self, lines: &[Line]) -> Result<(), String> {
         let old = self.rules();
         let known: HashMap<Vec<u8>, &Rule> =
             old.rules().iter().map(|rule| (identity(rule), rule)).collect();
         let mut used: HashSet<u32> = old.rules().iter().map(|rule| rule.counter).collect();
-        let mut new = RuleSet { next_counter: old.next_counter, ..RuleSet::default() };
+        let metered = |rule: &&Rule| rule.action == word::POLICE;
+        let meters = old.rules().iter().filter(metered).map(|rule| rule.meter.index);
+        let mut used_meters: HashSet<u32> = meters.collect();
+        let (next_counter, epochs) = (old.next_counter, old.epochs);
+        let mut new = RuleSet { next_counter, epochs, ..RuleSet::default() };
         let mut rules = Vec::new();
         for line in lines {
             match line {
                 Line::Default(action) => new.default = *action,
                 Line::Rule(rule) => rules.push(match known.get(&identity(rule)) {
                     Some(same) => **same,
-                    None => self.number(&mut used, &mut new.next_counter, *rule),
+                    None => {
+                        let mut rule = self.number(&mut used, &mut new.next_counter, *rule);
+                        if rule.action == word::POLICE {
+                            new.epochs += 1;
+                            rule.meter = self.meter(&mut used_meters, new.epochs)?;
+                        }
+                        rule
+                    }
                 }),
             }
         }
         new.set_rules(rules)?;
-        let replaced = new.compile(|list| self.classifier.replace(list));
+        let replaced = new.compile(self.hits.lanes(), |list| self.classifier.replace(list));
         replaced.map(|_| ()).map_err(|error| error.to_string())
     }
 
@@ -101,9 +128,24 @@ impl Editor {
         *next = number.wrapping_add(1) % capacity;
         rule
     }
+
+    /// Assigns a meter to a rule.
+    fn meter(&self, used: &mut HashSet<u32>, epoch: u64) -> Result<MeterId, String> {
+        let meters = self.meters.as_ref().ok_or(
+            "the router has no meters for `police`; write `\"police\": true` in its `app` and \
+             `\"police\": { \"capacity\": 64 }` in its `tables`",
+        )?;
+        let mut numbers = 0..meters.capacity() as u32;
+        let index = numbers.find(|number| !used.contains(number)).ok_or_else(|| {
+            let capacity = meters.capacity();
+            format!("all {capacity} meters are in use; raise `tables.police.capacity`")
+        })?;
+        used.insert(index);
+        Ok(MeterId { index, reserved: 0, epoch })
+    }
 }
 
 /// Returns what a rule matches and does, whatever its counters.
 fn identity(rule: &Rule) -> Vec<u8> {
-    Rule { counter: 0, before: [0; 2], ..*rule }.as_bytes().to_vec()
+    Rule { counter: 0, before: [0; 2], meter: MeterId::default(), ..*rule }.as_bytes().to_vec()
 }

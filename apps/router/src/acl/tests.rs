@@ -5,6 +5,7 @@ use fastlane_testing::{guard, sleeping_lane};
 use proptest::prelude::*;
 
 use super::compiled::{AccessList, entries, key};
+use super::police::Arrival;
 use super::text::{Line, read, read_line, write_rule};
 use super::*;
 
@@ -69,6 +70,9 @@ fn what_is_written_is_read_back() {
         "50 permit 47",
         "60 drop",
         "70 drop ipv4 sctp to any port 5",
+        "80 police 10mbit 32000 udp to any port 53",
+        "81 police 500kbit 0 excess 64000 aware from 10.0.0.0/8",
+        "82 police 8bit 1500 peak 1gbit 3000 aware",
     ];
     for line in lines {
         let Line::Rule(rule) = read_line(line).unwrap() else { panic!("{line}") };
@@ -82,7 +86,13 @@ fn what_is_written_is_read_back() {
 fn what_is_wrong_is_named_with_what_is_right() {
     let cases = [
         ("permit udp", "begins with its priority"),
-        ("10 allow", "`permit` or `drop`"),
+        ("10 allow", "`permit`, `drop` or `police`"),
+        ("10 police 10mbit", "a meter is a rate and a burst"),
+        ("10 police 10m 32000", "`10m` is no rate"),
+        ("10 police 10mbit 32k", "`32k` is no burst"),
+        ("10 police 10mbit 0", "bursts are not 0"),
+        ("10 police 10mbit 1 peak 9mbit 1", "the peak rate is not below"),
+        ("default police 10mbit 1", "the default permits or drops"),
         ("default drop udp", "nothing follows, not `udp`"),
         ("10 drop frm 10.0.0.0/8", "`frm` means nothing"),
         ("10 drop from", "a prefix or `any` follows `from`"),
@@ -117,9 +127,10 @@ fn line() -> impl Strategy<Value = String> {
         Just("::/0"),
     ];
     let ports = prop_oneof![Just(""), Just("port 53"), Just("port 50-60"), Just("port 0-65535")];
-    let words = (any::<bool>(), any::<u8>(), net.clone(), net, ports.clone(), ports);
-    words.prop_map(|(drops, protocol, from, to, source, destination)| {
-        let action = if drops { "drop" } else { "permit" };
+    let words = (any::<u8>(), any::<u8>(), net.clone(), net, ports.clone(), ports);
+    words.prop_map(|(action, protocol, from, to, source, destination)| {
+        let actions = ["drop", "permit", "drop", "permit", "police 1gbit 1000000"];
+        let action = actions[usize::from(action % 5)];
         let protocol = ["udp", "tcp", "udp", "icmp", ""][usize::from(protocol % 5)];
         let has_ports = matches!(protocol, "udp" | "tcp");
         let [source, destination] =
@@ -140,15 +151,21 @@ proptest! {
         let mut lines: Vec<String> = lines.filter(|line| read_line(line).is_ok()).collect();
         lines.push(format!("default {}", if default { "drop" } else { "permit" }));
         let mut set = set(&lines.join("\n"));
-        set.rules.iter_mut().zip(0..).for_each(|(rule, counter)| rule.counter = counter);
+        for (rule, number) in set.rules.iter_mut().zip(0..) {
+            rule.counter = number;
+            rule.meter = MeterId { index: number, reserved: 0, epoch: 7 };
+        }
         prop_assert_eq!(&RuleSet::restore(&set.store()), &set);
 
         let memory = Spec::classifier::<compiled::Decision>("acl", entries(60)).create().unwrap();
         let mut writer = ClassifierWriter::attach(&memory, &sleeping_lane()).unwrap();
-        set.compile(|list| writer.replace(list)).unwrap();
+        set.compile(1, |list| writer.replace(list)).unwrap();
         let hits = Spec::state::<2>("acl", 64, 1).create().unwrap();
         let hits = State::<2>::attach(&hits).unwrap();
+        let meters = Spec::state::<{ police::WORDS }>("police", 64, 1).create().unwrap();
+        let meters = State::attach(&meters).unwrap().lane(0);
         let list = AccessList::new(ClassifierReader::attach(&memory).unwrap(), hits.lane(0));
+        let list = list.with_meters(meters);
 
         let mut expected = vec![0; set.rules.len()];
         for [source, destination, protocol, from, to, kind] in flows {
@@ -168,15 +185,16 @@ proptest! {
             if let Some(rule) = rule {
                 expected[rule.counter as usize] += 1;
             }
+            let packet = Arrival { octets: 100, traffic_class: 0 };
             let (guard, mut decisions) = (guard(), [None; crate::BATCH]);
             let decided = if is_four {
                 let key = key(four(source), four(destination), protocol, ports);
                 list.lookup(&guard, &[key], &mut decisions);
-                list.decide(&guard, &key, decisions[0], 100)
+                list.decide(&guard, &key, decisions[0], packet, |_| 1)
             } else {
                 let key = key(six(source), six(destination), protocol, ports);
                 list.lookup(&guard, &[key], &mut decisions);
-                list.decide(&guard, &key, decisions[0], 100)
+                list.decide(&guard, &key, decisions[0], packet, |_| 1)
             };
             prop_assert_eq!(decided, action, "{:?}", flow);
         }

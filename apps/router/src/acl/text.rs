@@ -5,12 +5,18 @@
 //! 10 permit udp from 10.0.0.0/8 to any port 53
 //! 20 permit tcp to 192.0.2.0/24 port 8000-8999
 //! 30 drop ipv6 from 2001:db8::/32
+//! 40 police 10mbit 32000 excess 64000 udp to any port 53
 //! ```
+//! A meter is a rate and a burst in octets, then `excess` and a burst (RFC 2697), or `peak`, a rate and
+//! a burst (RFC 2698). `aware` makes it consider the DSCP of packets.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
-use super::{Rule, RuleSet, bits, word};
+use fastlane::table::MeterProfile;
+
+use super::meter_text::{read_meter, write_meter};
+use super::{MeterId, Rule, RuleSet, bits, word};
 
 /// Line of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +76,11 @@ pub fn read_line(line: &str) -> Result<Line, String> {
     if priority.is_err() && first != "default" {
         return Err(FIRST.to_owned());
     }
-    let action = words.next().and_then(action).ok_or("write `permit` or `drop` second")?;
+    let action = words.next().and_then(action).ok_or("write `permit`, `drop` or `police` second")?;
     if first == "default" {
+        if action == word::POLICE {
+            return Err("the default permits or drops; write a last rule that polices".to_owned());
+        }
         return match words.next() {
             None => Ok(Line::Default(action)),
             Some(word) => Err(format!("nothing follows, not `{word}`")),
@@ -91,10 +100,17 @@ pub fn read_line(line: &str) -> Result<Line, String> {
         protocol: 0,
         has_protocol: 0,
         action,
-        reserved: [0; 4],
+        is_aware: 0,
+        reserved: [0; 3],
+        profile: MeterProfile::default(),
+        meter: MeterId::default(),
     };
     let words: Vec<&str> = words.collect();
-    conditions(&mut rule, &words)?;
+    let mut rest = &words[..];
+    if action == word::POLICE {
+        (rule.profile, rule.is_aware, rest) = read_meter(rest)?;
+    }
+    conditions(&mut rule, rest)?;
     Ok(Line::Rule(rule))
 }
 
@@ -102,6 +118,7 @@ fn action(word: &str) -> Option<u8> {
     match word {
         "permit" => Some(word::PERMIT),
         "drop" => Some(word::DROP),
+        "police" => Some(word::POLICE),
         _ => None,
     }
 }
@@ -203,6 +220,9 @@ pub fn write_rule(rule: &Rule) -> String {
     let mut add = |text: fmt::Arguments<'_>| {
         let _ = write!(line, " {text}"); // a string takes everything
     };
+    if rule.action == word::POLICE {
+        add(format_args!("{}", write_meter(&rule.profile, rule.is_aware == 1)));
+    }
     let masks = [rule.source_mask, rule.destination_mask];
     if masks == [[0; 16]; 2] && rule.family != word::ANY {
         add(format_args!("ipv{}", rule.family));
@@ -239,7 +259,11 @@ pub fn write_default(rules: &RuleSet) -> String {
 }
 
 fn action_name(action: u8) -> &'static str {
-    if action == word::DROP { "drop" } else { "permit" }
+    match action {
+        word::DROP => "drop",
+        word::POLICE => "police",
+        _ => "permit",
+    }
 }
 
 fn prefix(family: u8, address: [u8; 16], mask: [u8; 16]) -> String {

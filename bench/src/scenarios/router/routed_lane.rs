@@ -269,7 +269,7 @@ fn router(routed: &Routed, extra: Option<Extra>) -> Result<Router<MirroredRoutes
     let lines = (0..count).map(|rule| format!("{rule} drop udp to 10.0.{rule}.0/24 port 53\n"));
     let memory = Spec::classifier::<Decision>("acl", entries(512)).create()?;
     let mut writer = ClassifierWriter::attach(&memory, &Arc::new(Readers::unknown()))?;
-    text::rule_set(&lines.collect::<String>())?.compile(|list| writer.replace(list))?;
+    text::rule_set(&lines.collect::<String>())?.compile(1, |list| writer.replace(list))?;
     Ok(router.with_access_list(AccessList::new(ClassifierReader::attach(&memory)?, hits)))
 }
 
