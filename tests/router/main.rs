@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 mod churn;
 mod lanes;
 mod numbers;
+mod police;
 mod removal;
 
 const NEAR: [u8; 4] = [10, 77, 0, 2];

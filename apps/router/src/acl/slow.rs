@@ -60,9 +60,12 @@ impl Editor {
         let known: HashMap<Vec<u8>, &Rule> =
             old.rules().iter().map(|rule| (identity(rule), rule)).collect();
         let mut used: HashSet<u32> = old.rules().iter().map(|rule| rule.counter).collect();
-        let metered = |rule: &&Rule| rule.action == word::POLICE;
-        let meters = old.rules().iter().filter(metered).map(|rule| rule.meter.index);
-        let mut used_meters: HashSet<u32> = meters.collect();
+        // The meter of a rule that goes is free at once: lanes see that its words are another rule's.
+        let kept = lines.iter().filter_map(|line| match line {
+            Line::Rule(rule) if rule.action == word::POLICE => known.get(&identity(rule)),
+            _ => None,
+        });
+        let mut used_meters: HashSet<u32> = kept.map(|rule| rule.meter.index).collect();
         let (next_counter, epochs) = (old.next_counter, old.epochs);
         let mut new = RuleSet { next_counter, epochs, ..RuleSet::default() };
         let mut rules = Vec::new();
