@@ -192,7 +192,8 @@ impl RuleSet {
     #[must_use]
     pub fn decide(&self, flow: &Flow) -> (Action, Option<&Rule>) {
         let mut perhaps = None;
-        let mut decided = (if self.default == word::DROP { word::DROP } else { word::PERMIT }, None);
+        let mut decided =
+            (if self.default == word::DROP { word::DROP } else { word::PERMIT }, None);
         for rule in self.rules() {
             match rule.fit(flow) {
                 Fit::No => {}

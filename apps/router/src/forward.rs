@@ -145,11 +145,11 @@ impl<R: Routes> Context<R> {
             judge(access, batch, packets, turn, &mut refusals);
         }
         let (mut forwarded, mut octets) = (0, 0);
-        for at in 0..count {
+        for (at, refusal) in refusals.into_iter().enumerate().take(count) {
             let headers = &batch.headers[at];
             let Some(packet) = packets.get_mut(usize::from(batch.indexes[at])) else { continue };
             let length = packet.len() as u64;
-            let mut decision = self.decide(headers, &batch.lookups[at], refusals[at], entrance);
+            let mut decision = self.decide(headers, &batch.lookups[at], refusal, entrance);
             if let Decision::Forward(_) = decision
                 && A::VALIDATES_SOURCES
             {

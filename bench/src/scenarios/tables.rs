@@ -131,9 +131,9 @@ pub fn classifiers(report: &mut Report, options: &Options) -> Result<()> {
     let title = "CPU time to classify a packet, ns";
     let mut costs = Figure::new("classifiers", title, "Rules", Style::Bars);
     let mut memory = tallies("classifiers", "Rules");
-    let flavours =
-        [(Flavour::Acl, "ACL"), (Flavour::Firewall, "FW"), (Flavour::IpChain, "IPC")];
-    for (count, goal) in [(10, Some(15.0)), (256, Some(40.0)), (1_000, None), (10_000, Some(100.0))] {
+    let flavours = [(Flavour::Acl, "ACL"), (Flavour::Firewall, "FW"), (Flavour::IpChain, "IPC")];
+    for (count, goal) in [(10, Some(15.0)), (256, Some(40.0)), (1_000, None), (10_000, Some(100.0))]
+    {
         for (flavour, name) in flavours {
             let workload = rule_set(flavour, count, 1 << 16);
             let setting =

@@ -1,8 +1,8 @@
 //! Lane information for the factory of an application: ports, settings, tables and the mirror.
 
 use fastlane_table::{
-    ArrayReader, ClassifierReader, HashReader, Key, LanePending, LaneState, Lpm4Reader, Lpm6Reader, Pending,
-    RecordReader, Spec, State, TableError, Value,
+    ArrayReader, ClassifierReader, HashReader, Key, LanePending, LaneState, Lpm4Reader, Lpm6Reader,
+    Pending, RecordReader, Spec, State, TableError, Value,
 };
 use serde::de::DeserializeOwned;
 

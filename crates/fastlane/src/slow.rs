@@ -73,8 +73,9 @@ use std::time::{Duration, Instant};
 
 use fastlane_table::counters::Counters;
 use fastlane_table::{
-    ArrayReader, ArrayWriter, ClassifierWriter, GracePeriods, HashReader, HashWriter, Key, Lpm4Writer, Lpm6Writer,
-    Pending, Readers, RecordReader, RecordWriter, SharedMemory, State, TableError, Value,
+    ArrayReader, ArrayWriter, ClassifierWriter, GracePeriods, HashReader, HashWriter, Key,
+    Lpm4Writer, Lpm6Writer, Pending, Readers, RecordReader, RecordWriter, SharedMemory, State,
+    TableError, Value,
 };
 
 use crate::describe::Application;

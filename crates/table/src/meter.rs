@@ -76,14 +76,24 @@ impl MeterProfile {
             return None;
         }
         let (committed_burst, second_burst) = (committed * OCTET, excess * OCTET);
-        Some(Self { kind: SINGLE_RATE, committed_rate, committed_burst, peak_rate: 0, second_burst })
+        Some(Self {
+            kind: SINGLE_RATE,
+            committed_rate,
+            committed_burst,
+            peak_rate: 0,
+            second_burst,
+        })
     }
 
     /// Creates a two rate three color marker from CIR and PIR in octets per second, CBS and PBS in
     /// octets. Returns `None` if a burst exceeds [`MAX_BURST`] or is 0, or PIR is below CIR.
     #[must_use]
-    pub fn two_rate([committed_rate, committed]: [u64; 2], [peak_rate, peak]: [u64; 2]) -> Option<Self> {
-        if committed.max(peak) > MAX_BURST || committed.min(peak) == 0 || peak_rate < committed_rate {
+    pub fn two_rate(
+        [committed_rate, committed]: [u64; 2],
+        [peak_rate, peak]: [u64; 2],
+    ) -> Option<Self> {
+        if committed.max(peak) > MAX_BURST || committed.min(peak) == 0 || peak_rate < committed_rate
+        {
             return None;
         }
         let (committed_burst, second_burst) = (committed * OCTET, peak * OCTET);

@@ -36,7 +36,8 @@ fn prefix<A: FlowAddress>() -> impl Strategy<Value = Prefix<A>> {
 }
 
 fn ports() -> impl Strategy<Value = [u16; 2]> {
-    let port = || prop_oneof![Just(0_u16), Just(80), Just(1023), Just(1024), Just(u16::MAX), any::<u16>()];
+    let port =
+        || prop_oneof![Just(0_u16), Just(80), Just(1023), Just(1024), Just(u16::MAX), any::<u16>()];
     let range = (port(), port()).prop_map(|(one, other)| [one.min(other), one.max(other)]);
     prop_oneof![
         4 => Just([0, u16::MAX]),
@@ -121,11 +122,7 @@ fn edges<A: FlowAddress>(rule: &FlowMatch<A>) -> Vec<FlowKey<A>> {
         .collect()
 }
 
-fn check<A: FlowAddress>(
-    reader: &ClassifierReader<u64>,
-    rules: &Rules<A>,
-    random: &[FlowKey<A>],
-) {
+fn check<A: FlowAddress>(reader: &ClassifierReader<u64>, rules: &Rules<A>, random: &[FlowKey<A>]) {
     // SAFETY: nobody writes while the guard is borrowed.
     let guard = unsafe { Guard::new() };
     let of_rules = rules.iter().step_by(1 + rules.len() / 60).flat_map(|(rule, _)| edges(rule));

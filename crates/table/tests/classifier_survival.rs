@@ -53,7 +53,12 @@ fn attach(memory: &Arc<SharedMemory>, counters: &Counters) -> (ClassifierWriter<
 }
 
 /// Looks up all rules, in bursts, until `stop`. Returns the newest version seen.
-fn look(reader: &ClassifierReader<Value>, counters: &Counters, lane: usize, stop: &AtomicBool) -> u64 {
+fn look(
+    reader: &ClassifierReader<Value>,
+    counters: &Counters,
+    lane: usize,
+    stop: &AtomicBool,
+) -> u64 {
     let counters = counters.lane(lane);
     let keys: Vec<_> = (0..RULES).map(key).collect();
     let (mut turn, mut newest) = (0, 0);

@@ -5,9 +5,9 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use fastlane_table::{
-    ArrayReader, ArrayWriter, ClassifierReader, ClassifierWriter, EntryId, FlowKey, FlowMatch, Guard,
-    HashReader, HashWriter, Lpm6Reader, Lpm6Writer, Pending, Prefix, PrefixValue, Readers, Reset,
-    RuleList, SharedMemory, SharedWords, Spec, State,
+    ArrayReader, ArrayWriter, ClassifierReader, ClassifierWriter, EntryId, FlowKey, FlowMatch,
+    Guard, HashReader, HashWriter, Lpm6Reader, Lpm6Writer, Pending, Prefix, PrefixValue, Readers,
+    Reset, RuleList, SharedMemory, SharedWords, Spec, State,
 };
 use proptest::prelude::*;
 

@@ -172,7 +172,9 @@ fn rte_meter_says_the_same() {
     for line in vectors.lines() {
         if let Some(words) = line.strip_prefix("meter ") {
             let numbers: Vec<u64> = words.split(' ').map(|word| word.parse().unwrap()).collect();
-            let &[kind, committed_rate, committed, peak_rate, burst] = &numbers[..] else { panic!() };
+            let &[kind, committed_rate, committed, peak_rate, burst] = &numbers[..] else {
+                panic!()
+            };
             let rates = [committed_rate, peak_rate];
             let profile = profile(kind == 2, rates, [committed, burst]);
             meter = Some((profile, MeterState::default()));

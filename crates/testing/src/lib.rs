@@ -8,7 +8,7 @@
 //! * [`memory_only`]: runs a function that must make no system call.
 //! * [`namespace`]: network namespaces, veth pairs, raw sockets as peers.
 //! * [`frames_of`]: frames of a capture file.
-//! * [`sleeping_lane`], [`lanes_of`]: readers of tables that are written between turns.
+//! * [`sleeping_lane`], [`lanes_of`], [`guard`]: readers of tables that are written between turns.
 //! * [`skip`]: skips a test that this machine cannot run, and fails unless that is allowed.
 
 #![deny(unsafe_code)]

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use fastlane_table::{Guard, Readers};
 use fastlane_table::counters::{Counters, LaneCounter};
+use fastlane_table::{Guard, Readers};
 
 /// Returns the readers of an application with one lane, which sleeps: a writer reuses memory at
 /// once. For tests that write a table only while no lane is in a turn.

@@ -12,8 +12,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use fastlane::table::{
-    ClassifierReader, Colour, FlowAddress, FlowKey, FlowMatch, Guard, LaneState, MeterProfile, Prefix,
-    RuleList,
+    ClassifierReader, Colour, FlowAddress, FlowKey, FlowMatch, Guard, LaneState, MeterProfile,
+    Prefix, RuleList,
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -72,7 +72,11 @@ impl RuleSet {
     }
 
     /// Calls `replace` with the list as a classifier of `lanes` lanes has it.
-    pub fn compile<T>(&self, lanes: usize, replace: impl FnOnce(&RuleList<'_, Decision>) -> T) -> T {
+    pub fn compile<T>(
+        &self,
+        lanes: usize,
+        replace: impl FnOnce(&RuleList<'_, Decision>) -> T,
+    ) -> T {
         let ipv4 = self.entries(lanes, word::IPV4, |bits| Ipv4Addr::from_bits((bits >> 96) as u32));
         let ipv6 = self.entries(lanes, word::IPV6, Ipv6Addr::from_bits);
         replace(&RuleList { ipv4: &ipv4, ipv6: &ipv6, source: &self.store() })
@@ -227,9 +231,7 @@ impl AccessList {
             first.is_some_and(|first| first.order < order)
         });
         // Two meters never decide alike.
-        polices
-            || permits && (drops || action != word::PERMIT)
-            || drops && action != word::DROP
+        polices || permits && (drops || action != word::PERMIT) || drops && action != word::DROP
     }
 }
 

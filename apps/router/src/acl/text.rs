@@ -76,7 +76,8 @@ pub fn read_line(line: &str) -> Result<Line, String> {
     if priority.is_err() && first != "default" {
         return Err(FIRST.to_owned());
     }
-    let action = words.next().and_then(action).ok_or("write `permit`, `drop` or `police` second")?;
+    let action =
+        words.next().and_then(action).ok_or("write `permit`, `drop` or `police` second")?;
     if first == "default" {
         if action == word::POLICE {
             return Err("the default permits or drops; write a last rule that polices".to_owned());

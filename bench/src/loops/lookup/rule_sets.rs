@@ -82,12 +82,7 @@ const IP_CHAIN: Shape = Shape {
     source: &[(0, 10), (12, 2), (16, 6), (20, 6), (24, 26), (27, 8), (30, 6), (32, 36)],
     destination: &[(0, 8), (12, 2), (16, 6), (20, 6), (24, 26), (27, 8), (30, 6), (32, 38)],
     source_ports: &[(Ports::Any, 74), (Ports::High, 6), (Ports::Range, 4), (Ports::Exact, 16)],
-    destination_ports: &[
-        (Ports::Any, 44),
-        (Ports::High, 8),
-        (Ports::Range, 8),
-        (Ports::Exact, 40),
-    ],
+    destination_ports: &[(Ports::Any, 44), (Ports::High, 8), (Ports::Range, 8), (Ports::Exact, 40)],
     protocols: &[(6, 52), (17, 26), (1, 6), (50, 2), (256, 14)],
 };
 

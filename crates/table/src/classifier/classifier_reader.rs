@@ -196,21 +196,37 @@ fn classify<A: FlowAddress, I: Instructions>(
     let mut packets = [Intervals::default(); BURST];
     let [source, destination, source_port, destination_port] = &family.searches;
     let search = search::<A::Node>(generation, source);
-    search.find::<I>(count, |at| A::Node::key(keys[at].source.number()), |at, interval| {
-        packets[at][0] = interval;
-    });
+    search.find::<I>(
+        count,
+        |at| A::Node::key(keys[at].source.number()),
+        |at, interval| {
+            packets[at][0] = interval;
+        },
+    );
     let search = self::search::<A::Node>(generation, destination);
-    search.find::<I>(count, |at| A::Node::key(keys[at].destination.number()), |at, interval| {
-        packets[at][1] = interval;
-    });
+    search.find::<I>(
+        count,
+        |at| A::Node::key(keys[at].destination.number()),
+        |at, interval| {
+            packets[at][1] = interval;
+        },
+    );
     let search = self::search::<Node4>(generation, source_port);
-    search.find::<I>(count, |at| Node4::key(keys[at].source_port.into()), |at, interval| {
-        packets[at][2] = interval;
-    });
+    search.find::<I>(
+        count,
+        |at| Node4::key(keys[at].source_port.into()),
+        |at, interval| {
+            packets[at][2] = interval;
+        },
+    );
     let search = self::search::<Node4>(generation, destination_port);
-    search.find::<I>(count, |at| Node4::key(keys[at].destination_port.into()), |at, interval| {
-        packets[at][3] = interval;
-    });
+    search.find::<I>(
+        count,
+        |at| Node4::key(keys[at].destination_port.into()),
+        |at, interval| {
+            packets[at][3] = interval;
+        },
+    );
     if let [protocols, tags] = generation.array::<[u16; 256]>(family.octets) {
         for (packet, key) in packets.iter_mut().zip(keys) {
             packet[4] = protocols[usize::from(key.protocol)];

@@ -136,10 +136,10 @@ fn family<A: FlowAddress, V: Value>(
     let rules: Vec<Ranges> = ranges.iter().map(rule).collect();
     let values: Vec<V> = list.iter().map(|(_, value)| *value).collect();
     header.values = image.append(&values).map_err(Excess::Bytes)?;
-    for field in 0..SEARCHED {
-        header.searches[field] = match field {
-            0 | 1 => search::<<A as Family>::Node>(&edges[field], image)?,
-            _ => search::<Node4>(&edges[field], image)?,
+    for (field, (edges, to)) in edges.iter().zip(&mut header.searches).enumerate() {
+        *to = match field {
+            0 | 1 => search::<<A as Family>::Node>(edges, image)?,
+            _ => search::<Node4>(edges, image)?,
         };
     }
     let octets = |edges: &Edges| -> [u16; 256] {

@@ -25,7 +25,9 @@ const GAIN: f64 = 12.0;
 const PART: f64 = 0.02;
 
 /// Entry of a decision tree, in 64 bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub(crate) struct Entry {
     /// Inner entry: index of the first child. Leaf: index of the first block.
@@ -55,7 +57,9 @@ impl Entry {
 }
 
 /// Root of a decision tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub(crate) struct Root {
     pub(crate) entry: Entry,
@@ -256,8 +260,7 @@ impl<'r> Forest<'r> {
     fn best_cut(&self, region: &Region, rules: &[u32]) -> Option<Cut> {
         let mut best: Option<(f64, Cut)> = None;
         let count = rules.len() as f64;
-        for field in 0..FIELDS {
-            let [low, high] = region[field];
+        for (field, [low, high]) in region.iter().copied().enumerate() {
             let width = u32::from(high - low) + 1;
             let mut shift = width.next_power_of_two().trailing_zeros();
             while shift > 0 {

@@ -2,16 +2,15 @@
 #![allow(unsafe_code, reason = "intrinsics")]
 
 use super::block::{Block, Intervals, RULES};
-use super::intervals::{Node4, Node6};
 
 /// Instructions that a lookup uses.
 pub trait Instructions {
     /// Returns the index of the block's first rule that matches, or 16 or more if none does.
     fn first_match(block: &Block, intervals: &Intervals) -> usize;
-    /// Returns the number of keys of the node that are less than `key`.
-    fn count4(node: &Node4, key: i32) -> usize;
-    /// Returns the number of keys of the node that are less than `key`.
-    fn count6(node: &Node6, key: [i64; 2]) -> usize;
+    /// Returns the number of keys that are less than `key`.
+    fn count4(keys: &[i32; 16], key: i32) -> usize;
+    /// Returns the number of keys, given as upper and lower halves, that are less than `key`.
+    fn count6(keys: [&[i64; 8]; 2], key: [i64; 2]) -> usize;
 }
 
 /// Instructions that every processor has.
@@ -31,13 +30,13 @@ impl Instructions for Portable {
     }
 
     #[inline(always)]
-    fn count4(node: &Node4, key: i32) -> usize {
-        node.keys.iter().map(|other| usize::from(*other < key)).sum()
+    fn count4(keys: &[i32; 16], key: i32) -> usize {
+        keys.iter().map(|other| usize::from(*other < key)).sum()
     }
 
     #[inline(always)]
-    fn count6(node: &Node6, key: [i64; 2]) -> usize {
-        let all = node.high.iter().zip(&node.low);
+    fn count6(keys: [&[i64; 8]; 2], key: [i64; 2]) -> usize {
+        let all = keys[0].iter().zip(keys[1]);
         all.map(|(high, low)| usize::from([*high, *low] < key)).sum()
     }
 }
@@ -74,12 +73,12 @@ mod x86_64 {
         }
 
         #[inline(always)]
-        fn count4(node: &Node4, key: i32) -> usize {
+        fn count4(keys: &[i32; 16], key: i32) -> usize {
             // SAFETY: the processor has AVX2. Each load is of 32 bytes of an array of 64 bytes.
             unsafe {
                 let key = _mm256_set1_epi32(key);
-                let lower = _mm256_loadu_si256(node.keys.as_ptr().cast());
-                let upper = _mm256_loadu_si256(node.keys.as_ptr().add(8).cast());
+                let lower = _mm256_loadu_si256(keys.as_ptr().cast());
+                let upper = _mm256_loadu_si256(keys.as_ptr().add(8).cast());
                 let lower = _mm256_cmpgt_epi32(key, lower);
                 let upper = _mm256_cmpgt_epi32(key, upper);
                 let both = _mm256_packs_epi32(lower, upper);
@@ -88,13 +87,13 @@ mod x86_64 {
         }
 
         #[inline(always)]
-        fn count6(node: &Node6, key: [i64; 2]) -> usize {
+        fn count6(keys: [&[i64; 8]; 2], key: [i64; 2]) -> usize {
             // SAFETY: the processor has AVX2. Each load is of 32 bytes of an array of 64 bytes.
             unsafe {
                 let [high, low] = key.map(|half| _mm256_set1_epi64x(half));
                 let less = |at: usize| {
-                    let highs = _mm256_loadu_si256(node.high.as_ptr().add(at).cast());
-                    let lows = _mm256_loadu_si256(node.low.as_ptr().add(at).cast());
+                    let highs = _mm256_loadu_si256(keys[0].as_ptr().add(at).cast());
+                    let lows = _mm256_loadu_si256(keys[1].as_ptr().add(at).cast());
                     let equal = _mm256_cmpeq_epi64(high, highs);
                     let lower = _mm256_and_si256(equal, _mm256_cmpgt_epi64(low, lows));
                     _mm256_or_si256(_mm256_cmpgt_epi64(high, highs), lower)
@@ -115,21 +114,21 @@ mod x86_64 {
         }
 
         #[inline(always)]
-        fn count4(node: &Node4, key: i32) -> usize {
+        fn count4(keys: &[i32; 16], key: i32) -> usize {
             // SAFETY: the processor has AVX-512F. The load is of 64 bytes of an array of 64 bytes.
             unsafe {
-                let keys = _mm512_loadu_si512(node.keys.as_ptr().cast());
-                _mm512_cmplt_epi32_mask(keys, _mm512_set1_epi32(key)).count_ones() as usize
+                let all = _mm512_loadu_si512(keys.as_ptr().cast());
+                _mm512_cmplt_epi32_mask(all, _mm512_set1_epi32(key)).count_ones() as usize
             }
         }
 
         #[inline(always)]
-        fn count6(node: &Node6, key: [i64; 2]) -> usize {
+        fn count6(keys: [&[i64; 8]; 2], key: [i64; 2]) -> usize {
             // SAFETY: the processor has AVX-512F. Each load is of 64 bytes of an array of 64 bytes.
             unsafe {
                 let [high, low] = key.map(|half| _mm512_set1_epi64(half));
-                let highs = _mm512_loadu_si512(node.high.as_ptr().cast());
-                let lows = _mm512_loadu_si512(node.low.as_ptr().cast());
+                let highs = _mm512_loadu_si512(keys[0].as_ptr().cast());
+                let lows = _mm512_loadu_si512(keys[1].as_ptr().cast());
                 let equal = _mm512_cmpeq_epi64_mask(highs, high);
                 let less = _mm512_cmplt_epi64_mask(highs, high);
                 (less | _mm512_mask_cmplt_epi64_mask(equal, lows, low)).count_ones() as usize

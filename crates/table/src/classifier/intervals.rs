@@ -59,7 +59,7 @@ impl SearchNode for Node4 {
 
     #[inline(always)]
     fn count<I: Instructions>(&self, key: i32) -> usize {
-        I::count4(self, key)
+        I::count4(&self.keys, key)
     }
 }
 
@@ -79,7 +79,7 @@ impl SearchNode for Node6 {
 
     #[inline(always)]
     fn count<I: Instructions>(&self, key: [i64; 2]) -> usize {
-        I::count6(self, key)
+        I::count6([&self.high, &self.low], key)
     }
 }
 
@@ -91,8 +91,7 @@ impl Edges {
     /// Collects the edges of ranges of a field whose greatest value is `max`.
     pub(crate) fn new(ranges: impl Iterator<Item = [u128; 2]>, max: u128) -> Self {
         let ends = ranges.flat_map(|[first, last]| [Some(first), last.checked_add(1)]);
-        let mut edges: Vec<u128> =
-            ends.flatten().filter(|edge| (1..=max).contains(edge)).collect();
+        let mut edges: Vec<u128> = ends.flatten().filter(|edge| (1..=max).contains(edge)).collect();
         edges.sort_unstable();
         edges.dedup();
         Self(edges)

@@ -52,11 +52,7 @@ pub(crate) fn trees(
     result
 }
 
-fn best(
-    rules: &[Ranges],
-    intervals: [usize; FIELDS],
-    limits: Limits,
-) -> Result<Trees<'_>, Excess> {
+fn best(rules: &[Ranges], intervals: [usize; FIELDS], limits: Limits) -> Result<Trees<'_>, Excess> {
     let is_wide = |rule: &Ranges, field: usize| {
         let [first, last] = rule[field];
         (usize::from(last - first) + 1) * WIDE > intervals[field]
