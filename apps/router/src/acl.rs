@@ -1,8 +1,8 @@
 //! Access list: rules over addresses, protocol and ports.
 //!
-//! The slow half (`router acl`) compiles a list for a classifier, the table `acl`. A burst of packets
-//! sees the old list or the new one, never a part of each. How often each rule was met is lane state
-//! of the same table, under a number that belongs to the rule.
+//! The slow half (`router acl`) compiles a list for a classifier, the table `acl`. A burst of
+//! packets sees the old list or the new one, never a part of each. How often each rule was met is
+//! lane state of the same table, under a number that belongs to the rule.
 
 use std::net::IpAddr;
 

@@ -272,8 +272,8 @@ impl<A: Copy> Batch<A> {
     }
 }
 
-/// Asks the access list about the packets of a batch that are not for Linux itself. Writes the reason
-/// of each packet that it drops.
+/// Asks the access list about the packets of a batch that are not for Linux itself. Writes the
+/// reason of each packet that it drops.
 fn judge<A: Family>(
     access: &AccessList,
     batch: &Batch<A>,

@@ -110,8 +110,8 @@ pub fn prefixes(report: &mut Report, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Compares classifiers: lists of 10 to 10,000 rules in three flavours, bursts of 32, each packet of
-/// another flow.
+/// Compares classifiers: lists of 10 to 10,000 rules in three flavours, bursts of 32, each packet
+/// of another flow.
 ///
 /// # Errors
 /// Returns an error if DPDK is not installed or a contender does not run.

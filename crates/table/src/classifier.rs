@@ -39,7 +39,6 @@ mod partition;
 pub use classifier_reader::{ClassifierReader, FlowAddress};
 pub use classifier_writer::{ClassifierWriter, RuleList};
 pub use cuts::Statistics;
-pub(crate) use generation::rules;
 
 /// Number of fields of a flow.
 pub(crate) const FIELDS: usize = 6;
@@ -154,5 +153,4 @@ impl<A: Address> FlowMatch<A> {
 }
 
 #[cfg(test)]
-#[allow(unsafe_code, reason = "guards and readers: everything here is in one thread")]
 mod tests;

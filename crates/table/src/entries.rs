@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::classifier::rules;
 use crate::header::Header;
 use crate::shared_slice::SharedSlice;
 use crate::{Kind, SharedMemory, TableError};
@@ -57,7 +56,18 @@ fn count(header: &Header) -> Result<usize, TableError> {
             Ok(buckets.map(|bucket| bucket[SLOT_REFS].iter().filter(is_used).count()).sum())
         }
         Kind::Array => Ok(run(header.spec.capacity)?.iter().filter(is_used).count()),
-        Kind::Classifier => rules(header),
+        Kind::Classifier => {
+            let words = |offset, count| {
+                header.part(SharedSlice::<AtomicU32>::new(&header.memory, offset, count))
+            };
+            // Either no generation, or its area, which begins with the numbers of rules.
+            let area = words(header.base + layout.index, 1)?[0].load(Ordering::Relaxed) as usize;
+            let Some(area) = area.checked_sub(1).filter(|area| *area < layout.slots) else {
+                return Ok(0);
+            };
+            let rules = words(header.base + layout.data + area * layout.stride, 2)?;
+            Ok(rules.iter().map(|rules| rules.load(Ordering::Relaxed) as usize).sum())
+        }
         _ => Ok(0),
     }
 }

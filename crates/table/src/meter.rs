@@ -1,12 +1,12 @@
 //! Meters: single rate (srTCM, RFC 2697) and two rate three color markers (trTCM, RFC 2698).
 //!
-//! A meter has a profile, which the slow path configures, and a state of three words, which the lane
-//! that meters writes ([`LaneState`](crate::LaneState)). Tokens are counted in billionths of an
+//! A meter has a profile, which the slow path configures, and a state of three words, which the
+//! lane that meters writes ([`LaneState`](crate::LaneState)). Tokens are counted in billionths of an
 //! octet. A rate in octets per second and a time in nanoseconds are whole numbers, so their product
 //! is, too: nothing is rounded, and no error accumulates.
 //!
-//! The state has the tokens that are missing in each bucket. So zeros are full buckets, as both RFCs
-//! begin, and a profile with other bursts can be used with the same state.
+//! The state has the tokens that are missing in each bucket. So zeros are full buckets, as both
+//! RFCs begin, and a profile with other bursts can be used with the same state.
 //!
 //! Colour-blind is colour-aware metering of packets that are all green.
 
@@ -119,7 +119,7 @@ impl MeterProfile {
         [self.peak_rate, self.second_burst / OCTET]
     }
 
-    /// Returns the profile of one of `lanes` meters that share the rates. Each has the whole bursts.
+    /// Returns the profile of one of `lanes` meters that share the rates. Each has whole bursts.
     #[must_use]
     pub fn share_of(self, lanes: usize) -> Self {
         let share = |rate: u64| rate / lanes.max(1) as u64;
@@ -128,8 +128,8 @@ impl MeterProfile {
     }
 
     /// Meters a packet of `octets` that arrives at `now`, in nanoseconds, with a colour: green in
-    /// colour-blind mode. Returns its new colour, which is never a better one. A time before that of
-    /// an earlier packet counts as equal to it.
+    /// colour-blind mode. Returns its new colour, which is never a better one. A time before that
+    /// of an earlier packet counts as equal to it.
     #[inline]
     #[must_use]
     pub fn meter(&self, state: &mut MeterState, now: u64, octets: u64, colour: Colour) -> Colour {

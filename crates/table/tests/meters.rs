@@ -113,9 +113,8 @@ fn colour(number: u8) -> Colour {
 proptest! {
     #[test]
     fn tokens_are_those_of_the_rfcs(
-        two_rates in any::<bool>(),
-        aware in any::<bool>(),
-        // Divisors of a second, so that a rate is a whole number of octets per second.
+        [two_rates, aware] in any::<[bool; 2]>(),
+        // Divisors of a second: a rate is then a whole number of octets per second.
         periods in [0_usize..5, 0_usize..5],
         bursts in [1_u64..60, 1_u64..60],
         packets in proptest::collection::vec((0_u64..30, 1_u64..40, any::<u8>()), 1..100),

@@ -25,8 +25,8 @@ pub enum Command {
     Add {
         /// The router.
         router: String,
-        /// PRIORITY permit|drop|police METER [ipv4|ipv6] [PROTOCOL] [from PREFIX [port N-M]] [to PREFIX [port
-        /// N-M]], or: default permit|drop
+        /// PRIORITY permit|drop|police METER [ipv4|ipv6] [PROTOCOL] [from PREFIX [port N-M]] [to
+        /// PREFIX [port N-M]], or: default permit|drop
         #[arg(required = true, trailing_var_arg = true)]
         rule: Vec<String>,
     },

@@ -1,7 +1,8 @@
 //! Compiled access list, as lanes read it.
 //!
-//! A packet without known ports must not get past rules with ports, so the list asks more of it than
-//! its first rule. Each entry of the classifier has a range of tags, and a packet is looked up with:
+//! A packet without known ports must not get past rules with ports, so the list asks more of it
+//! than its first rule. Each entry of the classifier has a range of tags, and a packet is looked up
+//! with:
 //!
 //! | tag | entries |
 //! |---|---|
@@ -17,7 +18,7 @@ use fastlane::table::{
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::police::{self, Arrival};
+use super::police::{self, Arrival, Meter};
 use super::{Action, MeterId, Rule, RuleSet, word};
 use crate::counts;
 use crate::{BATCH, Outcome};
@@ -212,8 +213,9 @@ impl AccessList {
 
     fn colour(&self, decision: &Decision, packet: Arrival, now: u64) -> Colour {
         let Some(meters) = &self.meters else { return Colour::Red };
-        let meter = (decision.meter, decision.is_aware == 1);
-        police::meter(meters, meter, &decision.profile, packet, now)
+        let is_aware = decision.is_aware == 1;
+        let meter = Meter { id: decision.meter, profile: decision.profile, is_aware };
+        meter.meter(meters, packet, now)
     }
 
     /// Returns true if rules with ports would decide differently about a packet whose ports are

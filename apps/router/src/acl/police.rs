@@ -26,8 +26,8 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Returns the colour that an earlier router gave: the drop precedence of assured forwarding (RFC
-    /// 2597). All else is green.
+    /// Returns the colour that an earlier router gave: the drop precedence of assured forwarding
+    /// (RFC 2597). All else is green.
     fn colour(self) -> Colour {
         let dscp = self.traffic_class >> 2;
         match (dscp >> 3, dscp & 7) {
@@ -38,31 +38,36 @@ impl Arrival {
     }
 }
 
-/// Meters a packet and counts its colour. Without a meter of this index every packet is red.
-#[inline]
-pub(crate) fn meter(
-    meters: &LaneState<WORDS>,
-    (meter, is_aware): (MeterId, bool),
-    profile: &MeterProfile,
-    packet: Arrival,
-    now: u64,
-) -> Colour {
-    let words = meters.at(EntryId(meter.index));
-    if words.get(0) != meter.epoch {
-        (1..WORDS).for_each(|word| words.set(word, 0));
-        words.set(0, meter.epoch);
-        if words.get(0) != meter.epoch {
-            return Colour::Red;
+/// Meter of a rule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Meter {
+    pub(crate) id: MeterId,
+    pub(crate) profile: MeterProfile,
+    /// True if it begins with the colour that an earlier router gave.
+    pub(crate) is_aware: bool,
+}
+
+impl Meter {
+    /// Meters a packet and counts its colour. If there is no such meter, every packet is red.
+    #[inline]
+    pub(crate) fn meter(&self, meters: &LaneState<WORDS>, packet: Arrival, now: u64) -> Colour {
+        let words = meters.at(EntryId(self.id.index));
+        if words.get(0) != self.id.epoch {
+            (1..WORDS).for_each(|word| words.set(word, 0));
+            words.set(0, self.id.epoch);
+            if words.get(0) != self.id.epoch {
+                return Colour::Red;
+            }
         }
+        let mut state = MeterState::load(words, 1);
+        let colour = if self.is_aware { packet.colour() } else { Colour::Green };
+        let colour = self.profile.meter(&mut state, now, packet.octets, colour);
+        state.store(words, 1);
+        let counters = COLOURS + 2 * colour as usize;
+        words.add(counters, 1);
+        words.add(counters + 1, packet.octets);
+        colour
     }
-    let mut state = MeterState::load(words, 1);
-    let colour = if is_aware { packet.colour() } else { Colour::Green };
-    let colour = profile.meter(&mut state, now, packet.octets, colour);
-    state.store(words, 1);
-    let counters = COLOURS + 2 * colour as usize;
-    words.add(counters, 1);
-    words.add(counters + 1, packet.octets);
-    colour
 }
 
 /// Returns the packets and bytes of each colour, of all lanes: green, yellow, red.
@@ -97,7 +102,8 @@ mod tests {
         let profile = MeterProfile::single_rate(1000, 200, 100).unwrap();
         let first = MeterId { index: 1, reserved: 0, epoch: 7 };
         let packet = |octets| Arrival { octets, traffic_class: 0 };
-        let meter = |id, octets| super::meter(&lane, (id, false), &profile, packet(octets), 1);
+        let meter =
+            |id, octets| Meter { id, profile, is_aware: false }.meter(&lane, packet(octets), 1);
         let found = [200, 100, 1].map(|octets| meter(first, octets));
         assert_eq!(found, [Colour::Green, Colour::Yellow, Colour::Red]);
         assert_eq!(colours(&meters, first), [[1, 200], [1, 100], [1, 1]]);

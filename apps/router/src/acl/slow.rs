@@ -60,7 +60,7 @@ impl Editor {
         let known: HashMap<Vec<u8>, &Rule> =
             old.rules().iter().map(|rule| (identity(rule), rule)).collect();
         let mut used: HashSet<u32> = old.rules().iter().map(|rule| rule.counter).collect();
-        // The meter of a rule that goes is free at once: lanes see that its words are another rule's.
+        // The meter of a rule that goes is free at once: lanes see that its words are of another.
         let kept = lines.iter().filter_map(|line| match line {
             Line::Rule(rule) if rule.action == word::POLICE => known.get(&identity(rule)),
             _ => None,

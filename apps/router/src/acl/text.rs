@@ -7,8 +7,8 @@
 //! 30 drop ipv6 from 2001:db8::/32
 //! 40 police 10mbit 32000 excess 64000 udp to any port 53
 //! ```
-//! A meter is a rate and a burst in octets, then `excess` and a burst (RFC 2697), or `peak`, a rate and
-//! a burst (RFC 2698). `aware` makes it consider the DSCP of packets.
+//! A meter is a rate and a burst in octets, then `excess` and a burst (RFC 2697), or `peak`, a rate
+//! and a burst (RFC 2698). `aware` makes it consider the DSCP of packets.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;

@@ -6,8 +6,7 @@
 //! five vectors has the matching rules, the first one lowest.
 
 use crate::loops::lookup::BULK;
-use crate::loops::lookup::classifiers::Flow;
-use crate::loops::lookup::rule_sets::FlowRule;
+use crate::loops::lookup::rule_sets::{Flow, FlowRule};
 
 /// Number of fields: addresses, ports, protocol.
 const FIELDS: usize = 5;

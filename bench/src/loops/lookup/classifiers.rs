@@ -10,7 +10,7 @@ use fastlane_table::{
 use crate::Result;
 use crate::loops::lookup::BULK;
 use crate::loops::lookup::bit_vectors::BitVectors;
-use crate::loops::lookup::rule_sets::FlowRule;
+use crate::loops::lookup::rule_sets::{Flow, FlowRule};
 use crate::loops::lookup::server::{Server, Start};
 use crate::loops::lookup::tuple_space::TupleSpace;
 use crate::loops::lookup::workload::Workload;
@@ -18,24 +18,6 @@ use crate::rivals::ffi::guard;
 
 /// Memory of a compiled list, in KiB: for the lists of 10,000 rules.
 const GROUPS: usize = 16 << 10;
-
-/// Packet of a workload.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Flow {
-    /// Source and destination address.
-    pub(super) addresses: [u32; 2],
-    /// Source and destination port.
-    pub(super) ports: [u16; 2],
-    pub(super) protocol: u8,
-}
-
-impl Flow {
-    fn read(query: [u8; 16]) -> Self {
-        let word = |at: usize| u32::from_be_bytes(std::array::from_fn(|byte| query[at + byte]));
-        let port = |at: usize| u16::from_be_bytes([query[at], query[at + 1]]);
-        Self { addresses: [word(0), word(4)], ports: [port(8), port(10)], protocol: query[12] }
-    }
-}
 
 /// Returns the rules of a workload.
 fn rules(workload: &Workload) -> Vec<FlowRule> {

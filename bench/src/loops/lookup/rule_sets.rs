@@ -14,7 +14,7 @@ use super::workload::{Random, Workload};
 pub enum Flavour {
     /// Access list of a router.
     Acl,
-    /// Firewall.
+    /// Rules of a firewall.
     Firewall,
     /// IP chain.
     IpChain,
@@ -101,7 +101,7 @@ pub struct FlowRule {
     pub lengths: [u32; 2],
     /// Source and destination ports.
     pub ports: [[u16; 2]; 2],
-    /// Protocols.
+    /// Range of protocols.
     pub protocols: [u8; 2],
 }
 
@@ -136,6 +136,27 @@ impl FlowRule {
             ports: [[port(16), port(18)], [port(20), port(22)]],
             protocols: [bytes[24], bytes[25]],
         }
+    }
+}
+
+/// Packet of a workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    /// Source and destination address.
+    pub addresses: [u32; 2],
+    /// Source and destination port.
+    pub ports: [u16; 2],
+    /// IP protocol.
+    pub protocol: u8,
+}
+
+impl Flow {
+    /// Reads a query of a workload.
+    #[must_use]
+    pub fn read(query: [u8; 16]) -> Self {
+        let word = |at: usize| u32::from_be_bytes(std::array::from_fn(|byte| query[at + byte]));
+        let port = |at: usize| u16::from_be_bytes([query[at], query[at + 1]]);
+        Self { addresses: [word(0), word(4)], ports: [port(8), port(10)], protocol: query[12] }
     }
 }
 

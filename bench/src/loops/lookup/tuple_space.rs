@@ -1,5 +1,5 @@
-//! Tuple space search (Srinivasan, Suri, Varghese, 1999) as Open vSwitch has it: measured beside the
-//! classifier of Fastlane, which does not use it.
+//! Tuple space search (Srinivasan, Suri, Varghese, 1999) as Open vSwitch has it: measured beside
+//! the classifier of Fastlane, which does not use it.
 //!
 //! Rules with the same lengths of prefixes and the same exact fields share a hash table. Ranges of
 //! ports are compared in the chain of an entry. Tables are visited by the priority of their first
@@ -7,8 +7,7 @@
 
 use hashbrown::HashMap;
 
-use crate::loops::lookup::classifiers::Flow;
-use crate::loops::lookup::rule_sets::FlowRule;
+use crate::loops::lookup::rule_sets::{Flow, FlowRule};
 
 /// Masked fields of a rule or packet: addresses, ports and protocol in three words.
 type Key = [u64; 2];

@@ -183,6 +183,15 @@ fn classify_avx512<A: FlowAddress>(
     classify::<A, Avx512>(generation, family, keys, rules);
 }
 
+/// Packets of a burst.
+struct Packets {
+    count: usize,
+    /// Intervals of each packet.
+    intervals: [Intervals; BURST],
+    /// First rule of each packet so far.
+    rules: [u32; BURST],
+}
+
 /// Finds the first rule of each packet of a burst.
 #[inline(always)]
 fn classify<A: FlowAddress, I: Instructions>(
@@ -193,50 +202,33 @@ fn classify<A: FlowAddress, I: Instructions>(
 ) {
     let count = keys.len().min(BURST);
     let keys = &keys[..count];
-    let mut packets = [Intervals::default(); BURST];
+    let intervals = [Intervals::default(); BURST];
+    let mut packets = Packets { count, intervals, rules: [NONE; BURST] };
+    let all = &mut packets.intervals;
     let [source, destination, source_port, destination_port] = &family.searches;
-    let search = search::<A::Node>(generation, source);
-    search.find::<I>(
-        count,
-        |at| A::Node::key(keys[at].source.number()),
-        |at, interval| {
-            packets[at][0] = interval;
-        },
-    );
-    let search = self::search::<A::Node>(generation, destination);
-    search.find::<I>(
-        count,
-        |at| A::Node::key(keys[at].destination.number()),
-        |at, interval| {
-            packets[at][1] = interval;
-        },
-    );
-    let search = self::search::<Node4>(generation, source_port);
-    search.find::<I>(
-        count,
-        |at| Node4::key(keys[at].source_port.into()),
-        |at, interval| {
-            packets[at][2] = interval;
-        },
-    );
-    let search = self::search::<Node4>(generation, destination_port);
-    search.find::<I>(
-        count,
-        |at| Node4::key(keys[at].destination_port.into()),
-        |at, interval| {
-            packets[at][3] = interval;
-        },
-    );
+    let find = search::<A::Node>(generation, source);
+    let key = |at: usize| A::Node::key(keys[at].source.number());
+    find.find::<I>(count, key, |at, interval| all[at][0] = interval);
+    let find = search::<A::Node>(generation, destination);
+    let key = |at: usize| A::Node::key(keys[at].destination.number());
+    find.find::<I>(count, key, |at, interval| all[at][1] = interval);
+    let find = search::<Node4>(generation, source_port);
+    let key = |at: usize| Node4::key(keys[at].source_port.into());
+    find.find::<I>(count, key, |at, interval| all[at][2] = interval);
+    let find = search::<Node4>(generation, destination_port);
+    let key = |at: usize| Node4::key(keys[at].destination_port.into());
+    find.find::<I>(count, key, |at, interval| all[at][3] = interval);
     if let [protocols, tags] = generation.array::<[u16; 256]>(family.octets) {
-        for (packet, key) in packets.iter_mut().zip(keys) {
-            packet[4] = protocols[usize::from(key.protocol)];
-            packet[5] = tags[usize::from(key.tag)];
+        for (intervals, key) in all.iter_mut().zip(keys) {
+            intervals[4] = protocols[usize::from(key.protocol)];
+            intervals[5] = tags[usize::from(key.tag)];
         }
     }
     let (entries, blocks) = (generation.array(family.entries), generation.array(family.blocks));
     for root in family.roots.iter().take((family.trees as usize).min(TREES)) {
-        tree::<I>(*root, (entries, blocks), &packets, count, rules);
+        tree::<I>(root, entries, blocks, &mut packets);
     }
+    *rules = packets.rules;
 }
 
 #[inline(always)]
@@ -248,22 +240,21 @@ fn search<'t, N: SearchNode>(generation: &Generation<'t>, header: &SearchHeader)
 /// Finds the first rule of each packet in a tree, and keeps those of earlier trees that are first.
 #[inline(always)]
 fn tree<I: Instructions>(
-    root: Root,
-    (entries, blocks): (&[Entry], &[Block]),
-    packets: &[Intervals; BURST],
-    count: usize,
-    rules: &mut [u32; BURST],
+    root: &Root,
+    entries: &[Entry],
+    blocks: &[Block],
+    Packets { count, intervals, rules }: &mut Packets,
 ) {
     // Packets for which a rule of the tree may be the first one.
     let (mut chosen, mut chosen_count) = ([0_u8; BURST], 0);
-    for (index, rule) in rules.iter().enumerate().take(count) {
+    for (index, rule) in rules.iter().enumerate().take(*count) {
         chosen[chosen_count] = index as u8;
         chosen_count += usize::from(*rule > root.first_rule);
     }
     let chosen = &chosen[..chosen_count.min(BURST)];
     let mut at = [root.entry; BURST];
     if root.entry.is_inner() {
-        descend(entries, packets, chosen, &mut at);
+        descend(entries, intervals, chosen, &mut at);
     }
     for index in chosen {
         let index = usize::from(*index) % BURST;
@@ -274,7 +265,7 @@ fn tree<I: Instructions>(
             if block.rules[0] >= *rule {
                 break; // a rule of an earlier tree decides
             }
-            let found = I::first_match(block, &packets[index]);
+            let found = I::first_match(block, &intervals[index]);
             if let Some(found) = block.rules.get(found) {
                 *rule = (*rule).min(*found);
                 break;
@@ -287,7 +278,7 @@ fn tree<I: Instructions>(
 #[inline(always)]
 fn descend(
     entries: &[Entry],
-    packets: &[Intervals; BURST],
+    intervals: &[Intervals; BURST],
     chosen: &[u8],
     at: &mut [Entry; BURST],
 ) {
@@ -300,7 +291,7 @@ fn descend(
         for next in 0..left {
             let index = open[next];
             let packet = usize::from(index) % BURST;
-            let child = at[packet].child(&packets[packet]);
+            let child = at[packet].child(&intervals[packet]);
             at[packet] = entries.get(child).copied().unwrap_or_default();
             open[still] = index;
             still += usize::from(at[packet].is_inner());

@@ -80,7 +80,8 @@ impl<V: Value> ClassifierWriter<V> {
             return self.full(format!("{rules} rules are more than its {capacity}"));
         }
         let mut image = Image::new(header.layout.stride);
-        let mut generation = GenerationHeader::default();
+        let rules = [list.ipv4.len() as u32, list.ipv6.len() as u32];
+        let mut generation = GenerationHeader { rules, ..GenerationHeader::default() };
         let made = image.append(list.source).map_err(Excess::Bytes).and_then(|source| {
             generation.source = source;
             let four = family(list.ipv4, &mut image, &mut generation.families[0])?;

@@ -6,10 +6,9 @@
 //! ```
 #![allow(unsafe_code, reason = "the current area as plain bytes")]
 
-use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -67,6 +66,8 @@ pub(crate) struct FamilyHeader {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct GenerationHeader {
+    /// Numbers of rules: IPv4, IPv6.
+    pub(crate) rules: [u32; 2],
     /// The application's form of the list, in bytes.
     pub(crate) source: Extent,
     /// IPv4, IPv6.
@@ -201,24 +202,6 @@ impl AreaWriter {
         self.words.store_bytes(self.data + area as usize * self.areas.size / 8, image);
         self.areas.current[0].store(u64::from(area) + 1, Ordering::Release);
     }
-}
-
-/// Returns the number of rules of the current generation, for tools.
-pub(crate) fn rules(header: &Header) -> Result<usize, TableError> {
-    let words = |offset, count| {
-        header.part(SharedSlice::<AtomicU32>::new(&header.memory, header.base + offset, count))
-    };
-    let area = words(header.layout.index, 1)?[0].load(Ordering::Relaxed) as usize;
-    if area == 0 || area > AREAS {
-        return Ok(0);
-    }
-    let start = header.layout.data + (area - 1) * header.layout.stride;
-    let first = offset_of!(GenerationHeader, families) + offset_of!(FamilyHeader, values);
-    let counts = [0, 1].map(|family| {
-        let extent = start + first + family * size_of::<FamilyHeader>();
-        Ok(words(extent + offset_of!(Extent, count), 1)?[0].load(Ordering::Relaxed) as usize)
-    });
-    counts.into_iter().sum()
 }
 
 /// Generation, as readers see it.

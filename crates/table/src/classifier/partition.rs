@@ -21,8 +21,9 @@ const TREE: f64 = 2.0;
 /// Memory that is hardly slower than none, in bytes, and the share of time that each doubling adds.
 const FAST: f64 = 500_000.0;
 const DOUBLING: f64 = 0.15;
-/// Numbers of rules of a leaf that is not cut. Two blocks cost about as much to compare as two entries
-/// to follow. The others are for lists whose rules overlap so much that cuts copy them too often.
+/// Numbers of rules of a leaf that is not cut. Two blocks cost about as much to compare as two
+/// entries to follow. The others are for lists whose rules overlap so much that cuts copy them too
+/// often.
 const LEAVES: [usize; 4] = [2 * RULES, 8 * RULES, 32 * RULES, 64 * RULES];
 /// Memory for each rule, and for all together, that is tried before all of it, in bytes.
 const FRUGAL: [usize; 2] = [256, 64 << 10];
