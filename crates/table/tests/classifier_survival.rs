@@ -20,6 +20,8 @@ use fastlane_table::{
 const RULES: u32 = 200;
 const LANES: usize = 2;
 const KILLS: u32 = 60;
+/// Size of the application's form of a list, in bytes.
+const SOURCE: usize = 1 << 20;
 const DESCRIPTORS: &str = "FASTLANE_CLASSIFIER_DESCRIPTORS";
 
 type Value = [u64; 2];
@@ -40,7 +42,9 @@ fn replace(writer: &mut ClassifierWriter<Value>, version: u64) -> Result<(), Tab
             (FlowMatch { source, ..FlowMatch::any() }, value(rule, version))
         })
         .collect();
-    let source = version.to_le_bytes();
+    // So much that the writer is often killed, and lanes often look, while it writes a list.
+    let mut source = vec![0; SOURCE];
+    source[..8].copy_from_slice(&version.to_le_bytes());
     writer.replace(&RuleList { ipv4: &rules, ipv6: &[], source: &source }).map(|_| ())
 }
 
@@ -48,7 +52,7 @@ fn attach(memory: &Arc<SharedMemory>, counters: &Counters) -> (ClassifierWriter<
     // SAFETY: the lanes of this test publish their turns there.
     let readers = Arc::new(unsafe { Readers::lanes(counters) });
     let writer = ClassifierWriter::attach(memory, &readers).unwrap();
-    let version = u64::from_le_bytes(writer.source().try_into().unwrap());
+    let version = u64::from_le_bytes(*writer.source().first_chunk().unwrap());
     (writer, version)
 }
 
@@ -119,7 +123,8 @@ impl Drop for StopOnDrop<'_> {
 
 #[test]
 fn a_killed_writer_leaves_the_old_list_or_the_new_one() {
-    let memory = Spec::classifier::<Value>("survival", RULES as usize).create().unwrap();
+    let memory =
+        Spec::classifier::<Value>("survival", RULES as usize).with_groups(2048).create().unwrap();
     let counters = Counters::create(LANES, 0).unwrap();
     // SAFETY: no lane reads yet.
     let none = Arc::new(unsafe { Readers::none() });

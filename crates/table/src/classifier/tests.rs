@@ -91,7 +91,8 @@ proptest! {
                 let wide = |away: u16| if rule[field][0] % 17 == 0 { away } else { 0 };
                 let first = intervals[field].saturating_sub(wide(before + 1));
                 let first = first.saturating_add(after * u16::from(rule[field][1] % 3 == 0));
-                [first, intervals[field].saturating_add(wide(after))]
+                let last = intervals[field].saturating_add(wide(after));
+                [first, last.saturating_sub(u16::from(rule[field][1] % 7 == 1))]
             });
             block.set(index, index as u32, &ranges);
             let inside = |(interval, [first, last]): (&u16, &[u16; 2])| {
@@ -204,4 +205,43 @@ fn families_are_apart() {
     let key6 = FlowKey { source, destination, source_port, destination_port, protocol, tag };
     assert_eq!(reader.lookup(&guard, &key6), Some(&6));
     assert_eq!(reader.lookup(&guard, &key(0)), None);
+}
+
+#[test]
+fn rules_in_several_trees_are_found_by_their_order() {
+    // Hosts as sources and hosts as destinations: in one tree each would copy the others. The order
+    // of both is mixed, so that each tree has rules that come before those of the other.
+    const HOSTS: u32 = 1000;
+    let any = Prefix::new(Ipv4Addr::UNSPECIFIED, 0).unwrap();
+    let host = |number: u32| Prefix::new(Ipv4Addr::from_bits(number), 32).unwrap();
+    let rules: Vec<_> = (0..2 * HOSTS)
+        .map(|number| {
+            let place = number * 7919 % (2 * HOSTS);
+            let (source, destination) = match place % 2 {
+                0 => (host(place), any),
+                _ => (any, host(place)),
+            };
+            (FlowMatch { source, destination, ..FlowMatch::any() }, u64::from(number))
+        })
+        .collect();
+    let memory = Spec::classifier::<u64>("trees", rules.len()).create().unwrap();
+    let mut writer = writer(&memory);
+    let list = RuleList { ipv4: &rules, ipv6: &[], source: &[] };
+    let [statistics, _] = writer.replace(&list).unwrap();
+    assert!(statistics.trees > 1, "{statistics:?}");
+    let reader = ClassifierReader::<u64>::attach(&memory).unwrap();
+    // SAFETY: nobody writes while the guard is borrowed.
+    let guard = unsafe { Guard::new() };
+    let keys: Vec<_> = (0..2 * HOSTS)
+        .map(|number| FlowKey {
+            destination: Ipv4Addr::from_bits(number * 31 % (2 * HOSTS + 3)),
+            ..key(number)
+        })
+        .collect();
+    let mut found = vec![None; keys.len()];
+    reader.lookup_many(&guard, &keys, &mut found);
+    for (key, found) in keys.iter().zip(found) {
+        let first = rules.iter().find(|(rule, _)| rule.matches(key));
+        assert_eq!(found, first.map(|(_, value)| value), "{key:?}");
+    }
 }
