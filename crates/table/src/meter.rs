@@ -1,9 +1,9 @@
 //! Meters: single rate (srTCM, RFC 2697) and two rate three color markers (trTCM, RFC 2698).
 //!
 //! A meter has a profile, which the slow path configures, and a state of three words, which the
-//! lane that meters writes ([`LaneState`](crate::LaneState)). Tokens are counted in billionths of an
-//! octet. A rate in octets per second and a time in nanoseconds are whole numbers, so their product
-//! is, too: nothing is rounded, and no error accumulates.
+//! lane that meters writes ([`LaneState`](crate::LaneState)). Tokens are counted in billionths of
+//! an octet. A rate in octets per second and a time in nanoseconds are whole numbers, so their
+//! product is, too: nothing is rounded, and no error accumulates.
 //!
 //! The state has the tokens that are missing in each bucket. So zeros are full buckets, as both
 //! RFCs begin, and a profile with other bursts can be used with the same state.
