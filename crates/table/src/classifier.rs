@@ -67,17 +67,19 @@ pub struct FlowKey<A> {
 ///
 /// # Examples
 /// ```
+/// use std::net::Ipv4Addr;
+///
 /// use fastlane_table::{FlowKey, FlowMatch, Prefix};
 ///
 /// let dns = FlowMatch {
-///     destination: Prefix::new([192, 0, 2, 0].into(), 24).expect("24 bits"),
+///     destination: Prefix::new(Ipv4Addr::new(192, 0, 2, 0), 24).expect("24 bits"),
 ///     destination_ports: [53, 53],
 ///     protocols: [17, 17],
 ///     ..FlowMatch::any()
 /// };
 /// let query = FlowKey {
-///     source: [10, 0, 0, 1].into(),
-///     destination: [192, 0, 2, 9].into(),
+///     source: Ipv4Addr::new(10, 0, 0, 1),
+///     destination: Ipv4Addr::new(192, 0, 2, 9),
 ///     source_port: 40_000,
 ///     destination_port: 53,
 ///     protocol: 17,

@@ -51,6 +51,36 @@ impl Family for Ipv6Addr {
 }
 
 /// Reader of a classifier: returns the value of the first rule that matches a packet.
+///
+/// # Examples
+/// ```
+/// use std::net::Ipv4Addr;
+/// use std::sync::Arc;
+///
+/// use fastlane_table::{
+///     ClassifierReader, ClassifierWriter, FlowKey, FlowMatch, Guard, Readers, RuleList, Spec,
+/// };
+///
+/// let memory = Spec::classifier::<u64>("rules", 100).create()?;
+/// // SAFETY: no lane reads in this example.
+/// let readers = Arc::new(unsafe { Readers::none() });
+/// let mut writer = ClassifierWriter::<u64>::attach(&memory, &readers)?;
+/// let web = FlowMatch { destination_ports: [80, 80], ..FlowMatch::<Ipv4Addr>::any() };
+/// let ipv4 = [(web, 1), (FlowMatch::any(), 2)];
+/// writer.replace(&RuleList { ipv4: &ipv4, ipv6: &[], source: b"web, then all else" })?;
+/// assert_eq!(writer.source(), b"web, then all else");
+///
+/// let reader = ClassifierReader::<u64>::attach(&memory)?;
+/// // In a lane the turn is the guard.
+/// // SAFETY: the writer does not write while the guard is borrowed.
+/// let guard = unsafe { Guard::new() };
+/// let [source, destination] = [1, 2].map(|host| Ipv4Addr::new(10, 0, 0, host));
+/// let [source_port, destination_port] = [40_000, 80];
+/// let key = FlowKey { source, destination, source_port, destination_port, protocol: 6, tag: 0 };
+/// assert_eq!(reader.lookup(&guard, &key), Some(&1));
+/// assert_eq!(reader.lookup(&guard, &FlowKey { destination_port: 81, ..key }), Some(&2));
+/// # Ok::<(), fastlane_table::TableError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ClassifierReader<V> {
     pub(super) areas: Areas,

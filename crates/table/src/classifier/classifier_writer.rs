@@ -30,7 +30,8 @@ pub struct RuleList<'r, V> {
     pub source: &'r [u8],
 }
 
-/// Writer of a classifier. A classifier has one writer at a time; the session ensures this.
+/// Writer of a classifier. A classifier has one writer at a time; the session ensures this. See
+/// [`ClassifierReader`] for an example.
 #[derive(Debug)]
 pub struct ClassifierWriter<V> {
     header: Arc<Header>,
