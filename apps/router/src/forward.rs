@@ -286,8 +286,8 @@ fn judge<A: Family>(
         let ports = headers.shows_ports.then_some(headers.ports);
         key(headers.source, headers.destination, headers.protocol, ports)
     });
-    let mut decisions = [None; BATCH];
-    access.lookup(turn, &keys[..count], &mut decisions);
+    let (rules, mut decisions) = (access.current(turn), [None; BATCH]);
+    rules.lookup_many(&keys[..count], &mut decisions);
     for at in 0..count {
         if let RouteLookup::Fallback(reason) = batch.lookups[at]
             && is_for_linux(reason)
@@ -296,7 +296,7 @@ fn judge<A: Family>(
         }
         let octets = packets.get(usize::from(batch.indexes[at])).map_or(0, |it| it.len() as u64);
         let arrival = Arrival { octets, traffic_class: batch.headers[at].traffic_class };
-        let action = access.decide(turn, &keys[at], decisions[at], arrival, Turn::now);
+        let action = access.decide(&rules, &keys[at], decisions[at], arrival, || turn.now());
         if let Action::Drop(cause) = action {
             refusals[at] = Some(cause);
         }

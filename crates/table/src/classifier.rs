@@ -36,7 +36,7 @@ mod instructions;
 mod intervals;
 mod partition;
 
-pub use classifier_reader::{ClassifierReader, FlowAddress};
+pub use classifier_reader::{ClassifierReader, CurrentRules, FlowAddress};
 pub use classifier_writer::{ClassifierWriter, RuleList};
 pub use cuts::Statistics;
 

@@ -79,7 +79,8 @@ mod state;
 
 pub use array::{ArrayReader, ArrayWriter, RecordReader, RecordWriter};
 pub use classifier::{
-    ClassifierReader, ClassifierWriter, FlowAddress, FlowKey, FlowMatch, RuleList, Statistics,
+    ClassifierReader, ClassifierWriter, CurrentRules, FlowAddress, FlowKey, FlowMatch, RuleList,
+    Statistics,
 };
 pub use doorbell::Doorbell;
 pub use entries::{EntryId, entries};

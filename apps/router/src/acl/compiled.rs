@@ -13,15 +13,15 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use fastlane::table::{
-    ClassifierReader, Colour, FlowAddress, FlowKey, FlowMatch, Guard, LaneState, MeterProfile,
-    Prefix, RuleList,
+    ClassifierReader, Colour, CurrentRules, FlowAddress, FlowKey, FlowMatch, Guard, LaneState,
+    MeterProfile, Prefix, RuleList,
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::police::{self, Arrival, Meter};
 use super::{Action, MeterId, Rule, RuleSet, word};
+use crate::Outcome;
 use crate::counts;
-use crate::{BATCH, Outcome};
 
 const WITH_PORTS: u8 = 0;
 const NO_PORTS: u8 = 1;
@@ -158,9 +158,6 @@ pub struct AccessList {
     meters: Option<LaneState<{ police::WORDS }>>,
 }
 
-/// Decisions about the packets of a batch.
-pub(crate) type Decisions<'t> = [Option<&'t Decision>; BATCH];
-
 impl AccessList {
     /// Creates an access list from a classifier; matches are counted in `hits`.
     #[must_use]
@@ -174,36 +171,34 @@ impl AccessList {
         Self { meters: Some(meters), ..self }
     }
 
-    /// Looks up the packets of a batch.
+    /// Returns the current list, for the packets of a batch.
     #[inline]
-    pub(crate) fn lookup<'t, A: FlowAddress, G: AsRef<Guard>>(
+    pub(crate) fn current<'t, G: AsRef<Guard>>(
         &'t self,
         turn: &'t G,
-        keys: &[FlowKey<A>],
-        decisions: &mut Decisions<'t>,
-    ) {
-        self.classifier.lookup_many(turn, keys, decisions);
+    ) -> CurrentRules<'t, Decision> {
+        self.classifier.current(turn)
     }
 
-    /// Decides about a packet for which [`lookup`](Self::lookup) found `decision`, and counts it.
-    /// `now` is asked only if the packet is metered.
+    /// Decides about a packet for which a lookup in `rules` found `decision`, and counts it. `now`
+    /// is asked only if the packet is metered.
     #[inline]
-    pub(crate) fn decide<A: FlowAddress, G: AsRef<Guard>>(
+    pub(crate) fn decide<A: FlowAddress>(
         &self,
-        turn: &G,
+        rules: &CurrentRules<'_, Decision>,
         key: &FlowKey<A>,
         decision: Option<&Decision>,
         packet: Arrival,
-        now: impl FnOnce(&G) -> u64,
+        now: impl FnOnce() -> u64,
     ) -> Action {
-        if key.tag == NO_PORTS && self.depends_on_ports(turn, key, decision) {
+        if key.tag == NO_PORTS && depends_on_ports(rules, key, decision) {
             return Action::Drop(Outcome::AclNoPorts);
         }
         let Some(decision) = decision else { return Action::Permit };
         counts::add(&self.hits, decision.counter, 1, packet.octets);
         match decision.action {
             word::DROP => Action::Drop(Outcome::AclDrop),
-            word::POLICE => match self.colour(decision, packet, now(turn)) {
+            word::POLICE => match self.colour(decision, packet, now()) {
                 Colour::Green | Colour::Yellow => Action::Police,
                 Colour::Red => Action::Drop(Outcome::AclPolice),
             },
@@ -217,24 +212,23 @@ impl AccessList {
         let meter = Meter { id: decision.meter, profile: decision.profile, is_aware };
         meter.meter(meters, packet, now)
     }
+}
 
-    /// Returns true if rules with ports would decide differently about a packet whose ports are
-    /// unknown.
-    fn depends_on_ports<A: FlowAddress, G: AsRef<Guard>>(
-        &self,
-        turn: &G,
-        key: &FlowKey<A>,
-        decision: Option<&Decision>,
-    ) -> bool {
-        let order = decision.map_or(u32::MAX, |decision| decision.order);
-        let action = decision.map_or(word::PERMIT, |decision| decision.action);
-        let [permits, drops, polices] = [PERMITS, DROPS, POLICES].map(|tag| {
-            let first = self.classifier.lookup(turn, &FlowKey { tag, ..*key });
-            first.is_some_and(|first| first.order < order)
-        });
-        // Two meters never decide alike.
-        polices || permits && (drops || action != word::PERMIT) || drops && action != word::DROP
-    }
+/// Returns true if rules with ports would decide differently about a packet whose ports are
+/// unknown.
+fn depends_on_ports<A: FlowAddress>(
+    rules: &CurrentRules<'_, Decision>,
+    key: &FlowKey<A>,
+    decision: Option<&Decision>,
+) -> bool {
+    let order = decision.map_or(u32::MAX, |decision| decision.order);
+    let action = decision.map_or(word::PERMIT, |decision| decision.action);
+    let [permits, drops, polices] = [PERMITS, DROPS, POLICES].map(|tag| {
+        let first = rules.lookup(&FlowKey { tag, ..*key });
+        first.is_some_and(|first| first.order < order)
+    });
+    // Two meters never decide alike.
+    polices || permits && (drops || action != word::PERMIT) || drops && action != word::DROP
 }
 
 /// Returns the key of a packet; `ports` is `None` if they are unknown.

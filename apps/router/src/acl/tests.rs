@@ -186,15 +186,14 @@ proptest! {
                 expected[rule.counter as usize] += 1;
             }
             let packet = Arrival { octets: 100, traffic_class: 0 };
-            let (guard, mut decisions) = (guard(), [None; crate::BATCH]);
+            let guard = guard();
+            let rules = list.current(&guard);
             let decided = if is_four {
                 let key = key(four(source), four(destination), protocol, ports);
-                list.lookup(&guard, &[key], &mut decisions);
-                list.decide(&guard, &key, decisions[0], packet, |_| 1)
+                list.decide(&rules, &key, rules.lookup(&key), packet, || 1)
             } else {
                 let key = key(six(source), six(destination), protocol, ports);
-                list.lookup(&guard, &[key], &mut decisions);
-                list.decide(&guard, &key, decisions[0], packet, |_| 1)
+                list.decide(&rules, &key, rules.lookup(&key), packet, || 1)
             };
             prop_assert_eq!(decided, action, "{:?}", flow);
         }

@@ -130,6 +130,17 @@ impl<V: Value> ClassifierReader<V> {
         Ok(Self { areas, header: Arc::new(header), instructions, value: PhantomData })
     }
 
+    /// Returns the current lists. All lookups in them see the same lists, even if the writer
+    /// replaces them meanwhile.
+    #[inline]
+    pub fn current<'t, G>(&'t self, turn: &'t G) -> CurrentRules<'t, V>
+    where
+        G: AsRef<Guard> + ?Sized,
+    {
+        let generation = self.areas.generation(turn.as_ref());
+        CurrentRules { generation, instructions: self.instructions, value: PhantomData }
+    }
+
     /// Returns the value of the first rule that matches a packet, or `None` without one.
     #[inline]
     pub fn lookup<'t, A, G>(&'t self, turn: &'t G, key: &FlowKey<A>) -> Option<&'t V>
@@ -137,14 +148,10 @@ impl<V: Value> ClassifierReader<V> {
         A: FlowAddress,
         G: AsRef<Guard> + ?Sized,
     {
-        let mut found = [None];
-        self.lookup_many(turn, std::slice::from_ref(key), &mut found);
-        found[0]
+        self.current(turn).lookup(key)
     }
 
-    /// Looks up many packets at once, so that their cache misses overlap. Writes the value of each
-    /// packet's first matching rule to `values`, as far as it has room. All packets of a call see
-    /// the same list. Bursts of 32 are the fastest.
+    /// Looks up many packets at once; see [`CurrentRules::lookup_many`].
     #[inline]
     pub fn lookup_many<'t, A, G>(
         &'t self,
@@ -155,9 +162,36 @@ impl<V: Value> ClassifierReader<V> {
         A: FlowAddress,
         G: AsRef<Guard> + ?Sized,
     {
+        self.current(turn).lookup_many(keys, values);
+    }
+}
+
+/// Lists of a classifier as they are at one time, for the rest of the turn.
+#[derive(Clone, Copy, Debug)]
+pub struct CurrentRules<'t, V> {
+    generation: Option<Generation<'t>>,
+    instructions: Available,
+    value: PhantomData<fn() -> V>,
+}
+
+impl<'t, V: Value> CurrentRules<'t, V> {
+    /// Returns the value of the first rule that matches a packet, or `None` without one.
+    #[inline]
+    #[must_use]
+    pub fn lookup<A: FlowAddress>(&self, key: &FlowKey<A>) -> Option<&'t V> {
+        let mut found = [None];
+        self.lookup_many(std::slice::from_ref(key), &mut found);
+        found[0]
+    }
+
+    /// Looks up many packets at once, so that their cache misses overlap. Writes the value of each
+    /// packet's first matching rule to `values`, as far as it has room. Bursts of 32 are the
+    /// fastest.
+    #[inline]
+    pub fn lookup_many<A: FlowAddress>(&self, keys: &[FlowKey<A>], values: &mut [Option<&'t V>]) {
         let count = keys.len().min(values.len());
         let (keys, values) = (&keys[..count], &mut values[..count]);
-        let Some(generation) = self.areas.generation(turn.as_ref()) else {
+        let Some(generation) = &self.generation else {
             values.fill(None);
             return;
         };
@@ -165,7 +199,7 @@ impl<V: Value> ClassifierReader<V> {
         let all: &[V] = generation.array(family.values);
         for (keys, values) in keys.chunks(BURST).zip(values.chunks_mut(BURST)) {
             let mut rules = [NONE; BURST];
-            self.burst::<A>(&generation, family, keys, &mut rules);
+            self.burst::<A>(generation, family, keys, &mut rules);
             let found = rules.iter().map(|rule| all.get(*rule as usize));
             values.iter_mut().zip(found).for_each(|(value, found)| *value = found);
         }
