@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod agent;
 mod bench;
 mod capture;
 mod check;
@@ -35,6 +36,7 @@ Exit codes:
 
 #[derive(Subcommand)]
 enum Command {
+    Agent(agent::Arguments),
     Bench(bench::Arguments),
     Capture(capture::Arguments),
     Check(check::Arguments),
@@ -49,6 +51,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Agent(arguments) => agent::run(&arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Capture(arguments) => capture::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),

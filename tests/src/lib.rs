@@ -3,11 +3,13 @@
 //! * [`Lab`]: two network namespaces, `left` and `right`, an interface `wire0` in each. They are
 //!   held by a file descriptor only, so nothing is left behind when a test ends.
 //! * [`Process`]: a program in one of them. Dropping it kills the program; its output is recorded.
+//! * [`Agent`]: the agent, for applications that have no privilege.
 //! * [`Application`]: a Fastlane application with its configuration and session, and its
 //!   [`Totals`].
 
 #![forbid(unsafe_code)]
 
+mod agent;
 mod application;
 mod drop_flag;
 mod echo;
@@ -23,6 +25,7 @@ pub mod routed;
 mod totals;
 pub mod upf;
 
+pub use agent::{Agent, NOBODY, assert_unprivileged, unprivileged};
 pub use application::Application;
 pub use drop_flag::DropFlag;
 pub use echo::{Echo, mac};

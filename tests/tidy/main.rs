@@ -13,7 +13,7 @@ use std::process::Command;
 use source::{Source, root, sources};
 
 /// Crates of the workspace that each package may import. Tests may import anything.
-const IMPORTS: [(&str, &[&str]); 25] = [
+const IMPORTS: [(&str, &[&str]); 26] = [
     ("fastlane-wire", &[]),
     ("fastlane-table", &[]),
     ("fastlane-core", &["table", "wire"]),
@@ -38,13 +38,14 @@ const IMPORTS: [(&str, &[&str]); 25] = [
             "sharding", "steer", "table", "wire",
         ],
     ),
+    ("fastlane-agent", &["", "af-xdp", "core", "steer", "table"]),
     ("fastlane-capi", &[""]),
     ("macswap", &[""]),
     ("router", &[""]),
     ("traffic", &[""]),
     ("peer", &["kernel", "pfcp", "wire"]),
     ("upf", &["", "pfcp"]),
-    ("fastlane-cli", &["", "measure"]),
+    ("fastlane-cli", &["", "agent", "measure"]),
 ];
 
 /// Packages that are no part of the product: they may import anything, and nothing imports them.

@@ -7,7 +7,7 @@
 
 use std::os::fd::OwnedFd;
 
-use fastlane_core::{Pool, PortId};
+use fastlane_core::{Pool, PoolLayout, PortId, Queue};
 use fastlane_steer::{Program, ProgramHandover, XdpMode};
 use fastlane_table::SharedMemory;
 
@@ -18,6 +18,7 @@ use crate::mtu::TransmitLength;
 use crate::queue::{BoundSocket, OpenQueue};
 use crate::ring_scan::RingScan;
 use crate::socket::{MapError, Socket};
+use crate::steering::Steering;
 use crate::{
     BoundMode, Device, DeviceDescription, Error, OpenedQueue, QueueDescription, Settings, XskQueue,
 };
@@ -81,6 +82,14 @@ pub fn adopt_lane(
     Ok((pool, opened))
 }
 
+/// Frames of a pool.
+#[derive(Clone, Copy)]
+struct PoolFrames {
+    /// Size in bytes.
+    size: u32,
+    count: u32,
+}
+
 /// A queue of the predecessor, with its rings mapped and scanned.
 struct Candidate {
     bound: BoundSocket,
@@ -96,29 +105,12 @@ impl Candidate {
         socket: OwnedFd,
         none: &FrameSet,
     ) -> Result<Self, Error> {
-        let settings = &device.settings;
-        let unfit = |reason| refused(settings, &description, reason);
-        check(device, &description, none).map_err(unfit)?;
-        let socket = Socket::adopt(socket);
-        if socket.is_zero_copy() != (description.mode == BoundMode::ZeroCopy) {
-            return Err(unfit("its socket is not in the mode that was written down".to_owned()));
-        }
-        let (receive, transmit) = (description.receive_ring, description.transmit_ring);
-        let rings = socket.map_bound(receive, transmit);
-        let mut rings = rings.map_err(|refusal| match refusal {
-            MapError::TooOld => Error::AdoptionTooOld { interface: settings.interface.clone() },
-            MapError::NoSocket => unfit("its descriptor is no AF_XDP socket".to_owned()),
-            MapError::Unbound => unfit("its interface was deleted".to_owned()),
-            MapError::Size => unfit("its rings do not have the sizes written down".to_owned()),
-            MapError::Refused(error) => unfit(format!("mapping its rings: {error}")),
-        })?;
-        let scan = RingScan::new(&socket, &mut rings, none).map_err(unfit)?;
-        let zero_copy = description.mode == BoundMode::ZeroCopy;
-        let state = KernelState::new(&socket, &device.transmit_length, zero_copy)
-            .map_err(|error| unfit(error.to_string()))?;
-        Ok(Self { bound: BoundSocket { socket, rings, state, port, description }, scan })
+        let frames = PoolFrames { size: none.frame_size() as u32, count: none.pool_frames() };
+        let mut bound = BoundSocket::map(device, port, description, socket, frames)?;
+        let scan = RingScan::new(&bound.socket, &mut bound.rings, none);
+        let scan = scan.map_err(|reason| refused(&device.settings, &description, reason))?;
+        Ok(Self { bound, scan })
     }
-
     /// Gives the queue its frames in flight, and refills its fill ring.
     fn open(self, pool: &mut Pool, settings: &Settings, quota: FrameQuota) -> OpenedQueue {
         let Self { bound, scan } = self;
@@ -132,16 +124,110 @@ impl Candidate {
     }
 }
 
+impl BoundSocket {
+    /// Maps the rings of a socket that another process has bound over a pool with these frames.
+    fn map(
+        device: &Device,
+        port: PortId,
+        description: QueueDescription,
+        socket: OwnedFd,
+        frames: PoolFrames,
+    ) -> Result<Self, Error> {
+        let settings = &device.settings;
+        let unfit = |reason| refused(settings, &description, reason);
+        check(device, &description, frames).map_err(unfit)?;
+        let socket = Socket::adopt(socket);
+        if socket.is_zero_copy() != (description.mode == BoundMode::ZeroCopy) {
+            return Err(unfit("its socket is not in the mode that was written down".to_owned()));
+        }
+        let (receive, transmit) = (description.receive_ring, description.transmit_ring);
+        let rings = socket.map_bound(receive, transmit);
+        let rings = rings.map_err(|refusal| match refusal {
+            MapError::TooOld => Error::AdoptionTooOld { interface: settings.interface.clone() },
+            MapError::NoSocket => unfit("its descriptor is no AF_XDP socket".to_owned()),
+            MapError::Unbound => unfit("its interface was deleted".to_owned()),
+            MapError::Size => unfit("its rings do not have the sizes written down".to_owned()),
+            MapError::Refused(error) => unfit(format!("mapping its rings: {error}")),
+        })?;
+        let zero_copy = description.mode == BoundMode::ZeroCopy;
+        let state = KernelState::new(&socket, &device.transmit_length, zero_copy)
+            .map_err(|error| unfit(error.to_string()))?;
+        Ok(Self { socket, rings, state, port, description })
+    }
+}
+
+/// Takes queues whose sockets another process has just bound for a lane, which has `lane_queues`
+/// AF_XDP queues in total. No frame is in flight on them. A queue receives once the lane has called
+/// [`Queue::receive`](fastlane_core::Queue::receive) and [`Device::claim_for`] names its socket.
+///
+/// # Errors
+/// Returns the error of the first queue that cannot be used; all sockets are closed.
+pub fn take_bound(
+    pool: &PoolLayout,
+    lane_queues: usize,
+    request: AdoptRequest<'_>,
+) -> Result<Vec<OpenedQueue>, Error> {
+    let frame_size = pool.frame_size();
+    if !FRAME_SIZES.contains(&frame_size) {
+        return Err(Error::FrameSize { size: frame_size });
+    }
+    let frames = PoolFrames { size: frame_size as u32, count: pool.frames() as u32 };
+    let quota = FrameQuota::new(pool, lane_queues);
+    let AdoptRequest { device, port, queues } = request;
+    let take = |(description, socket): (QueueDescription, OwnedFd)| {
+        let bound = BoundSocket::map(device, port, description, socket, frames)?;
+        let notes = device.settings.busy_poll.map(|wanted| bound.socket.set_busy_poll(wanted));
+        let (queue, mode) = (description.queue, description.mode);
+        let handle = XskQueue::new(OpenQueue::new(bound, pool, &device.settings, quota));
+        Ok(OpenedQueue { port, queue, handle, mode, notes: notes.unwrap_or_default() })
+    };
+    queues.into_iter().map(take).collect()
+}
+
+/// Opens all AF_XDP queues of one lane, whose sockets another process has just bound with the
+/// lane's pool as their UMEM, and starts reception: the part of [`open_lane`](crate::open_lane)
+/// that needs no privilege.
+///
+/// # Errors
+/// Returns the error of the first queue that failed. All queues are closed then, and their frames
+/// are back in the pool.
+pub fn open_bound_lane(
+    pool: &mut Pool,
+    requests: Vec<AdoptRequest<'_>>,
+) -> Result<Vec<OpenedQueue>, Error> {
+    let layout = pool.layout();
+    let queues = requests.iter().map(|request| request.queues.len()).sum();
+    let mut opened = Vec::with_capacity(queues);
+    let mut open = |AdoptRequest { device, port, queues: mine }: AdoptRequest<'_>| {
+        let request = AdoptRequest { device: &mut *device, port, queues: mine };
+        for mut queue in take_bound(&layout, queues, request)? {
+            let number = queue.queue;
+            let started = queue.handle.start(&mut *device.steering, number, pool);
+            opened.push(queue);
+            started?;
+        }
+        Ok(())
+    };
+    let result = requests.into_iter().try_for_each(&mut open);
+    match result {
+        Ok(()) => Ok(opened),
+        Err(error) => {
+            opened.iter_mut().for_each(|one: &mut OpenedQueue| one.handle.close(pool));
+            Err(error)
+        }
+    }
+}
+
 /// Checks that the configuration and the pool are those that the predecessor wrote down.
-fn check(device: &Device, is: &QueueDescription, none: &FrameSet) -> Result<(), String> {
+fn check(device: &Device, is: &QueueDescription, frames: PoolFrames) -> Result<(), String> {
     let Settings { index, receive_ring, transmit_ring, need_wakeup, .. } = device.settings;
     let numbers = [
         ("its interface", is.interface, index),
         ("the size of its receive ring", is.receive_ring, receive_ring),
         ("the size of its transmit ring", is.transmit_ring, transmit_ring),
         ("the use of wake-up flags", is.need_wakeup.into(), need_wakeup.into()),
-        ("the size of frames", is.frame_size, none.frame_size() as u32),
-        ("the number of frames", is.frames, none.pool_frames()),
+        ("the size of frames", is.frame_size, frames.size),
+        ("the number of frames", is.frames, frames.count),
     ];
     for (what, before, now) in numbers {
         if before != now {
@@ -169,7 +255,7 @@ impl Device {
             copies: self.copies,
             max_length: self.max_length,
         };
-        Some((description, self.program.handover()?))
+        Some((description, self.steering.handover()?))
     }
 
     /// Takes over a device with its steering program, which has kept running since its process
@@ -189,8 +275,9 @@ impl Device {
         let attached = if is_native { XdpMode::Native } else { XdpMode::Generic };
         let fallbacks = Vec::new();
         let transmit_length = TransmitLength::of_interface(settings.index);
+        let steering: Box<dyn Steering> = Box::new(program);
         let mut device =
-            Self { settings, program, attached, copies, max_length, transmit_length, fallbacks };
+            Self { settings, steering, attached, copies, max_length, transmit_length, fallbacks };
         device.limit_claims()?;
         Ok(device)
     }

@@ -66,7 +66,7 @@ pub fn open_lane(
             let result = binder.open(device, *port, queue).and_then(|one| {
                 opened.push(one);
                 let handle = &mut opened.last_mut().expect("just pushed").handle;
-                Ok(handle.start(&mut device.program, queue, pool)?)
+                handle.start(&mut *device.steering, queue, pool)
             });
             if let Err(error) = result {
                 // The binder has duplicates of the first sockets: while one is open, closing a
@@ -95,6 +95,40 @@ pub fn reopen(
     let mut binder = Binder::new(pool, lane_queues)?;
     let OpenRequest { device, port, queues } = request;
     queues.into_iter().map(|queue| binder.open(device, port, queue)).collect()
+}
+
+/// A socket that is bound to a queue for another process.
+#[derive(Debug)]
+pub struct BoundQueue {
+    /// Description of the queue, by which that process uses the socket.
+    pub description: QueueDescription,
+    /// The socket.
+    pub socket: OwnedFd,
+    /// Modes and optional settings that the driver or the kernel refused, one text each.
+    pub notes: Vec<String>,
+}
+
+/// Binds the sockets of all AF_XDP queues of a lane of another process, whose pool is their UMEM.
+/// No frame is claimed for them before that process has filled their fill rings and
+/// [`Device::claim_for`] names them.
+///
+/// # Errors
+/// Returns the error of the first queue that failed. The sockets bound before it are closed.
+pub fn bind_lane(
+    pool: &PoolLayout,
+    requests: &mut [OpenRequest<'_>],
+) -> Result<Vec<BoundQueue>, Error> {
+    let queues = requests.iter().map(|request| request.queues.len()).sum();
+    let mut binder = Binder::new(pool, queues)?;
+    let mut bound = Vec::with_capacity(queues);
+    for OpenRequest { device, port, queues } in requests {
+        for &queue in queues.iter() {
+            let (BoundSocket { socket, description, .. }, notes) =
+                binder.bind_queue(device, *port, queue)?;
+            bound.push(BoundQueue { description, socket: socket.into(), notes });
+        }
+    }
+    Ok(bound)
 }
 
 /// Properties that the first socket of a UMEM sets for all.
@@ -160,6 +194,20 @@ impl<'a> Binder<'a> {
         port: PortId,
         queue: u32,
     ) -> Result<OpenedQueue, Error> {
+        let (bound, notes) = self.bind_queue(device, port, queue)?;
+        let mode = bound.description.mode;
+        let open = OpenQueue::new(bound, self.pool, &device.settings, self.quota);
+        Ok(OpenedQueue { port, queue, handle: XskQueue::new(open), mode, notes })
+    }
+
+    /// Binds a socket to a queue in the best mode. Returns it with the modes and settings that were
+    /// refused.
+    fn bind_queue(
+        &mut self,
+        device: &mut Device,
+        port: PortId,
+        queue: u32,
+    ) -> Result<(BoundSocket, Vec<String>), Error> {
         let bound = self.bind_best(device, queue)?;
         let pool = self.pool;
         device.copies |= !bound.socket.is_zero_copy();
@@ -187,9 +235,7 @@ impl<'a> Binder<'a> {
             umem,
             is_first,
         };
-        let bound = BoundSocket { socket, rings, state, port, description };
-        let handle = XskQueue::new(OpenQueue::new(bound, pool, settings, self.quota));
-        Ok(OpenedQueue { port, queue, handle, mode, notes })
+        Ok((BoundSocket { socket, rings, state, port, description }, notes))
     }
 
     /// Binds a socket in zero-copy mode if the settings and the device allow it, otherwise in copy

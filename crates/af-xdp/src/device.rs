@@ -6,7 +6,8 @@ use fastlane_steer::{Counts, Program, ProgramError, Rules, XdpMode};
 
 use crate::mtu::TransmitLength;
 use crate::socket::Socket;
-use crate::{Error, Mode, Settings};
+use crate::steering::Steering;
+use crate::{DeviceDescription, Error, Mode, Settings};
 
 /// Device of one port: an interface with the steering program attached.
 ///
@@ -16,7 +17,7 @@ use crate::{Error, Mode, Settings};
 #[derive(Debug)]
 pub struct Device {
     pub(crate) settings: Settings,
-    pub(crate) program: Program,
+    pub(crate) steering: Box<dyn Steering>,
     pub(crate) attached: XdpMode,
     /// True if zero-copy was refused on a queue; it is not tried again.
     pub(crate) copies: bool,
@@ -51,11 +52,26 @@ impl Device {
         let mut fallbacks = Vec::new();
         let attached = attach(&mut program, &settings, &mut fallbacks)?;
         let transmit_length = TransmitLength::of_interface(settings.index);
-        let copies = false;
+        let (copies, steering) = (false, Box::new(program));
         let mut device =
-            Self { settings, program, attached, copies, max_length, transmit_length, fallbacks };
+            Self { settings, steering, attached, copies, max_length, transmit_length, fallbacks };
         device.limit_claims()?;
         Ok(device)
+    }
+
+    /// Creates the device of an interface whose steering program another process has attached and
+    /// controls. That process also binds the sockets ([`open_bound_lane`](crate::open_bound_lane)).
+    #[must_use]
+    pub fn with_steering(
+        settings: Settings,
+        description: &DeviceDescription,
+        steering: Box<dyn Steering>,
+    ) -> Self {
+        let &DeviceDescription { is_native, copies, max_length, .. } = description;
+        let attached = if is_native { XdpMode::Native } else { XdpMode::Generic };
+        let transmit_length = TransmitLength::of_interface(settings.index);
+        let fallbacks = Vec::new();
+        Self { settings, steering, attached, copies, max_length, transmit_length, fallbacks }
     }
 
     /// Follows another MTU of the interface: from now on its queues drop longer frames, as the
@@ -68,6 +84,14 @@ impl Device {
         self.limit_claims()
     }
 
+    /// Leaves frames that are longer than `length` bytes to Linux.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses; the old length stays in force.
+    pub fn set_max_length(&mut self, length: u32) -> Result<(), Error> {
+        self.steering.set_max_length(length)
+    }
+
     /// Leaves longer frames than the interface has to Linux if the network stack runs the program:
     /// it shows several TCP segments as one frame (GRO, and GSO of a sender on the same machine),
     /// which only Linux can split.
@@ -77,7 +101,7 @@ impl Device {
         }
         let longest = self.transmit_length.with_two_tags();
         let longest = u32::try_from(longest).unwrap_or(u32::MAX).min(self.max_length);
-        Ok(self.program.set_max_length(longest)?)
+        self.steering.set_max_length(longest)
     }
 
     /// Replaces the rules while frames arrive. Each frame is matched against either the old or the
@@ -86,7 +110,7 @@ impl Device {
     /// # Errors
     /// Returns an error if the kernel refuses; the old rules stay in force.
     pub fn replace_rules(&mut self, rules: &Rules) -> Result<(), Error> {
-        Ok(self.program.replace_rules(rules)?)
+        self.steering.replace_rules(rules)
     }
 
     /// Leaves all frames to Linux from now on, before the queues are closed. Frames that were
@@ -95,7 +119,7 @@ impl Device {
     /// # Errors
     /// Returns an error if the kernel refuses; the rules stay in force.
     pub fn release(&mut self) -> Result<(), Error> {
-        Ok(self.program.release()?)
+        self.steering.release()
     }
 
     /// Lets the steering program redirect the frames of a queue to a socket that was
@@ -104,12 +128,23 @@ impl Device {
     /// # Errors
     /// Returns an error if the kernel refuses; the frames of the queue stay in Linux.
     pub fn claim_for(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Error> {
-        Ok(self.program.insert_socket(queue, socket)?)
+        self.steering.insert_socket(queue, socket)
     }
 
     /// Lets the steering program redirect the queue's frames to a socket.
     pub(crate) fn insert(&mut self, queue: u32, socket: &Socket) -> Result<(), Error> {
-        Ok(self.program.insert_socket(queue, socket.as_fd())?)
+        self.steering.insert_socket(queue, socket.as_fd())
+    }
+
+    /// Takes the reasons for slower modes than the best one, which the next opened queue would
+    /// report.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.fallbacks)
+    }
+
+    /// Detaches the steering program.
+    pub fn close(mut self) {
+        self.steering.detach();
     }
 
     /// Returns the counters of the steering program, summed over all queues.
@@ -117,7 +152,7 @@ impl Device {
     /// # Errors
     /// Returns an error if the kernel refuses to read the map.
     pub fn counts(&self) -> Result<Counts, Error> {
-        Ok(self.program.counts()?)
+        self.steering.counts()
     }
 
     /// Returns where the steering program runs: in the driver or in the network stack.

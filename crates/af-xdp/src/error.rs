@@ -139,6 +139,9 @@ pub enum Error {
         /// Configured number of slots.
         size: u32,
     },
+    /// The process that controls the steering program refused.
+    #[error("{0}")]
+    Agent(String),
     /// A system call failed for another reason.
     #[error("`{interface}`: {action}: {source}")]
     Kernel {

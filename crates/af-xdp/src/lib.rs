@@ -29,11 +29,14 @@ mod ring;
 mod ring_scan;
 mod settings;
 mod socket;
+mod steering;
 
-pub use adopt::{AdoptRequest, adopt_lane};
-pub use bind::{OpenRequest, OpenedQueue, open_lane, reopen};
+pub use adopt::{AdoptRequest, adopt_lane, open_bound_lane, take_bound};
+pub use bind::{BoundQueue, OpenRequest, OpenedQueue, bind_lane, open_lane, reopen};
 pub use description::{DeviceDescription, QueueDescription};
 pub use device::Device;
 pub use error::Error;
+pub use fastlane_steer::Counts;
 pub use queue::XskQueue;
 pub use settings::{BoundMode, BusyPoll, Mode, Settings, longest_frame};
+pub use steering::Steering;

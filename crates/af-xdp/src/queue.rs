@@ -10,14 +10,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use fastlane_core::{
     Burst, LossReader, Packet, PacketOwnership, Partial, Pool, PortId, Queue, Sent, Statistics, now,
 };
-use fastlane_steer::{Program, ProgramError};
 use fastlane_wire::checksum;
 
-use crate::QueueDescription;
 use crate::in_flight::{Chunks, InFlight};
 use crate::kernel_state::KernelState;
 use crate::ring::{self, Descriptor, Rings, TxWakeup};
 use crate::socket::Socket;
+use crate::steering::Steering;
+use crate::{Error, QueueDescription};
 
 /// Maximum number of wake-ups in one flush: enough for 2048 frames at 32 per call.
 const MAX_WAKEUPS: usize = 64;
@@ -60,13 +60,13 @@ impl XskQueue {
     /// Fills the fill ring, then lets the steering program redirect frames to the socket.
     pub(crate) fn start(
         &mut self,
-        program: &mut Program,
+        steering: &mut dyn Steering,
         queue: u32,
         pool: &mut Pool,
-    ) -> Result<(), ProgramError> {
+    ) -> Result<(), Error> {
         let Some(open) = self.with(pool) else { return Ok(()) };
         open.refill(pool);
-        program.insert_socket(queue, open.socket.as_fd())
+        steering.insert_socket(queue, open.socket.as_fd())
     }
 
     #[inline]

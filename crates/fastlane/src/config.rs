@@ -21,6 +21,7 @@ use serde_json::Value;
 pub(crate) use defaults::{AppDefaults, settings};
 
 pub use crate::diagnostic::{Diagnostic, nearest_word as nearest};
+pub use rules::{Rule, resolve as resolve_rules};
 
 use crate::Error;
 use plan::{Plan, Source};
@@ -49,6 +50,21 @@ pub(crate) fn parse(place: &str, text: &str, source: Source) -> Result<Plan, Err
         other => other,
     })?;
     Ok(Plan { source, ..plan })
+}
+
+/// Reads and parses the JSON file at `path`, which is another one than the configuration of an
+/// application. Errors name the place and the nearest valid key.
+///
+/// # Errors
+/// [`Error::Unreadable`] and [`Error::Configuration`].
+pub fn read_as<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+    parse_text(&path.display().to_string(), &read(path)?)
+}
+
+/// Returns the JSON schema of a file that is read as a `T`.
+#[must_use]
+pub fn schema_of<T: JsonSchema>() -> String {
+    text_of(schemars::schema_for!(T))
 }
 
 /// Reads the text of the configuration at `path`.

@@ -78,6 +78,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod agent;
 mod app_service;
 pub mod capture;
 mod check;
@@ -97,6 +98,7 @@ pub mod mirror;
 mod numa;
 mod open;
 mod port_monitor;
+mod privileges;
 mod program;
 mod reshard;
 mod rule_reload;

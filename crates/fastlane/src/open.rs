@@ -5,6 +5,7 @@
 
 mod af_packet;
 mod af_xdp;
+mod agent_lanes;
 mod context;
 mod devices;
 mod dpdk;
@@ -21,9 +22,9 @@ mod reopen;
 mod reopened;
 mod tap;
 
-use crate::Error;
 use crate::config::plan::Plan;
 use crate::config::raw::Driver;
+use crate::{Error, privileges};
 
 pub(crate) use context::OpenPorts;
 use context::{Hardware, OpenContext};
@@ -60,8 +61,11 @@ pub(crate) fn open(
 }
 
 /// Opens all ports. Those on AF_XDP and TAP are taken over from `inherited` if it is given.
-fn open_ports(plan: &Plan, inherited: Option<InheritedPorts>) -> Result<OpenPorts, Error> {
+fn open_ports(plan: &Plan, mut inherited: Option<InheritedPorts>) -> Result<OpenPorts, Error> {
+    let kept = inherited.as_mut().and_then(|inherited| inherited.agent(plan.raw.agent_socket()));
+    let agent = kept.map_or_else(|| privileges::agent(plan), |agent| Ok(Some(agent)))?;
     let mut context = OpenContext::new(plan, inherited)?;
+    context.devices.agent = agent;
     for port in &plan.ports {
         match &port.driver {
             Driver::AfXdp(raw) => af_xdp::attach(&mut context, port, raw)?,

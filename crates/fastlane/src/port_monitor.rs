@@ -349,7 +349,8 @@ impl<'a> PortMonitor<'a> {
         let other_queues = self.other_queues(self.ports[index].number);
         let port = &mut self.ports[index];
         let plan = &self.around.plan.ports[port.number];
-        let memory = LaneMemory { layouts: self.lanes.layouts(), other_queues };
+        let agent = lock(self.around.devices).agent.clone();
+        let memory = LaneMemory { layouts: self.lanes.layouts(), other_queues, agent };
         let reopened = reopen(self.around.plan, plan, &mut lock(self.around.devices), &memory)?;
         port.interface = reopened.interface;
         port.phase = Phase::Installing(Box::new(reopened.device));

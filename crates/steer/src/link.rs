@@ -1,14 +1,18 @@
-//! BPF links of XDP programs and their modes, by bpf(2). The loader creates such links too, but
-//! does not give access to their descriptors, which a successor needs.
+//! BPF links of XDP programs and their modes, and pins in a BPF file system, by bpf(2). The loader
+//! creates such links too, but does not give access to their descriptors, which a successor needs.
 #![allow(unsafe_code, reason = "bpf(2) and if_nametoindex(3)")]
 
 use std::{
     ffi::CString,
     fmt, io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::unix::ffi::OsStrExt,
+    path::Path,
 };
 
 // Constants of linux/bpf.h and linux/if_link.h.
+const BPF_OBJ_PIN: libc::c_int = 6;
+const BPF_OBJ_GET: libc::c_int = 7;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_XDP: u32 = 37;
@@ -43,6 +47,15 @@ struct Create {
     flags: u32,
     /// Options such as cookies, which this kind of link does not have.
     rest: [u64; 4],
+}
+
+/// `union bpf_attr` for BPF_OBJ_PIN and BPF_OBJ_GET.
+#[repr(C)]
+struct Pin {
+    /// Address of the path.
+    path: u64,
+    descriptor: u32,
+    flags: u32,
 }
 
 /// `union bpf_attr` for BPF_OBJ_GET_INFO_BY_FD.
@@ -99,6 +112,29 @@ pub(crate) fn interface(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     unsafe { call(BPF_OBJ_GET_INFO_BY_FD, &mut request)? };
     let on_one = info.kind == BPF_LINK_TYPE_XDP && info.interface != 0;
     Ok(on_one.then_some(info.interface))
+}
+
+/// Pins a link or a map at a path of a BPF file system: it then outlives its descriptors.
+pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let descriptor = object.as_raw_fd() as u32;
+    let mut request = Pin { path: path.as_ptr().expose_provenance() as u64, descriptor, flags: 0 };
+    // SAFETY: this command only reads the structure and the path, a string that ends with NUL and
+    // outlives the call.
+    unsafe { call(BPF_OBJ_PIN, &mut request)? };
+    Ok(())
+}
+
+/// Opens a pinned link or map.
+pub(crate) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let path_address = path.as_ptr().expose_provenance() as u64;
+    let mut request = Pin { path: path_address, descriptor: 0, flags: 0 };
+    // SAFETY: this command only reads the structure and the path, a string that ends with NUL and
+    // outlives the call.
+    let number = unsafe { call(BPF_OBJ_GET, &mut request)? };
+    // SAFETY: the kernel just created this descriptor (with O_CLOEXEC), and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Returns the index of an interface in the network namespace of the calling thread.

@@ -4,6 +4,7 @@ use std::{fmt, net::IpAddr};
 
 use thiserror::Error;
 
+mod containment;
 mod matcher;
 mod plain_ipv4;
 

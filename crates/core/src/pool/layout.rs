@@ -26,6 +26,17 @@ impl PoolLayout {
         Self { start, frames, frame_size, _after: Arc::clone(after) }
     }
 
+    /// Creates the layout of memory that is the pool of another process, for registering it with
+    /// the kernel on behalf of that process. Returns `None` if the memory is smaller than one frame
+    /// or holds more than 2^32 - 1.
+    #[must_use]
+    pub fn of_memory(memory: SharedMemory, frame_size: usize) -> Option<Self> {
+        let frames = u32::try_from(memory.len().checked_div(frame_size)?).ok()?;
+        let start = memory.start().as_ptr().addr();
+        let _after = Arc::new(OnceLock::from(memory));
+        (frames > 0).then_some(Self { start, frames: frames as usize, frame_size, _after })
+    }
+
     /// Returns the address of the first byte. It identifies the pool: pools share no memory.
     #[must_use]
     pub fn start(&self) -> usize {

@@ -150,7 +150,7 @@ impl Plan {
     /// The first value that is not allowed.
     pub(crate) fn new(raw: Configuration, program: &str) -> Result<Self, Error> {
         let all = raw.clone();
-        let Configuration { schema: _, name, lanes, ports, session, metrics, dpdk, app, .. } = raw;
+        let Configuration { name, lanes, ports, session, metrics, dpdk, app, .. } = raw;
         let (tables, messages) = (capacities::tables(&all)?, capacities::messages(&all)?);
         let name = name.unwrap_or_else(|| program.to_owned());
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);

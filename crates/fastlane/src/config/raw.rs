@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,9 @@ pub use drivers::{
     AfPacket, AfXdp, AfXdpMode, BusyPoll, Dpdk, DpdkEnvironment, Driver, Fill, HugePages, Memif,
     MemifRole, Memory, Pcap, Ring, Tap, UdpSocket,
 };
+
+/// Default path of the agent's socket.
+pub const AGENT_SOCKET: &str = "/run/fastlane/agent.sock";
 
 /// Configuration of a Fastlane application: its ports and lanes.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -39,6 +42,12 @@ pub struct Configuration {
     /// in the runtime directory of a user other than root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<PathBuf>,
+    /// Process whose capabilities open the ports: this one or the agent. Default: `auto`.
+    #[serde(default)]
+    pub privileges: Privileges,
+    /// Path of the agent's socket. Default: `/run/fastlane/agent.sock`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<PathBuf>,
     /// The Prometheus endpoint. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Metrics>,
@@ -87,6 +96,14 @@ pub struct Lanes {
     /// Locks the memory that lanes use (mlock2), so that a machine short of memory never takes it.
     /// Needs `RLIMIT_MEMLOCK` or CAP_IPC_LOCK.
     pub lock_memory: bool,
+}
+
+impl Configuration {
+    /// Returns the path of the agent's socket.
+    #[must_use]
+    pub fn agent_socket(&self) -> &Path {
+        self.agent.as_deref().unwrap_or(Path::new(AGENT_SOCKET))
+    }
 }
 
 impl Default for Lanes {
@@ -308,6 +325,19 @@ pub enum Kernel {
     ReEnter,
     /// A TAP device that stands for this port in Linux. Linux also transmits through it.
     Tap(Tap),
+}
+
+/// Process whose capabilities open the ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Privileges {
+    /// This process if it has the capabilities that its ports need, otherwise the agent.
+    #[default]
+    Auto,
+    /// The agent (`fastlane agent`), also if this process has the capabilities.
+    Agent,
+    /// This process.
+    Own,
 }
 
 /// The Prometheus endpoint.

@@ -39,15 +39,30 @@ pub struct Rule {
     pub fragments: Option<bool>,
 }
 
-/// Resolves a list of rules.
+/// Resolves a list of rules as written into one that is checked.
 ///
 /// # Errors
 /// Names the first rule that is wrong.
-pub(crate) fn resolve(rules: &[Rule]) -> Result<steer::Rules, String> {
+pub fn resolve(rules: &[Rule]) -> Result<steer::Rules, String> {
     if let Some(index) = rules.iter().position(|rule| rule.gtp_u == Some(false)) {
         return Err(format!("rule {}: gtp-u must be `true` or absent", index + 1));
     }
     steer::Rules::new(rules.iter().map(Rule::resolve).collect()).map_err(|error| error.to_string())
+}
+
+impl From<&steer::Rule> for Rule {
+    fn from(rule: &steer::Rule) -> Self {
+        Self {
+            ethertype: rule.ethertype.map(Ethertype),
+            ip_protocol: rule.protocol.map(IpProtocol),
+            source: rule.source.map(Prefix),
+            destination: rule.destination.map(Prefix),
+            udp_port: rule.udp_port.map(Ports),
+            tcp_port: rule.tcp_port.map(Ports),
+            gtp_u: rule.gtp_u.then_some(true),
+            fragments: rule.fragments.then_some(true),
+        }
+    }
 }
 
 impl Rule {

@@ -1,6 +1,8 @@
 //! Ports over AF_XDP, on an interface that Linux keeps: steering programs first, then the sockets
 //! of each lane.
 
+use std::sync::Arc;
+
 use fastlane_af_xdp as af_xdp;
 use fastlane_core::Queue;
 use fastlane_kernel::reentry::Method;
@@ -8,8 +10,10 @@ use fastlane_kernel::{Interface, XdpHolder};
 use fastlane_steer::{ProgramError, Rules};
 
 use super::reopened::{LaneMemory, Reopened, ReopenedDevice};
-use super::{InheritedPorts, OpenContext, kernel_path, preflight};
+use super::{Devices, InheritedPorts, OpenContext, agent_lanes, kernel_path, preflight};
 use crate::Error;
+use crate::agent::records::{Attach, Attached};
+use crate::agent::{AgentClient, RemoteSteering};
 use crate::config::plan::{KernelPlan, Plan, PortPlan};
 use crate::config::raw::{self, AfXdpMode};
 
@@ -29,24 +33,65 @@ pub(super) fn attach(
             name = interface.name
         );
     }
-    let settings = settings(xdp, &interface);
-    let longest = af_xdp::longest_frame(context.plan.frame_size);
+    let settings = xdp.device_settings(&interface);
+    let agent = context.devices.agent.clone();
     let inherited = context.inherited.as_mut().filter(|inherited| inherited.has_sockets());
-    let device = match inherited {
+    let (device, queues) = match inherited {
         Some(inherited) => {
-            inherited.device(port, settings).map_err(|reason| Error::port(&port.name, reason))?
+            let device = inherited.device(port, settings, agent);
+            let device = device.map_err(|reason| Error::port(&port.name, reason))?;
+            (device, inherited.count_queues(usize::from(port.id.0)))
         }
-        None => af_xdp::Device::open(settings, &port.rules, longest)
-            .map_err(|error| refusal(port, &interface, error))?,
+        None => open_device(context.plan, port, xdp, &interface, agent.as_ref())?,
     };
     if matches!(port.kernel, KernelPlan::ReEnter) {
         // In generic XDP mode a redirect would run the program again; mirred works in all modes.
         kernel_path::reenter(context, port, &interface, Method::Mirred)?;
     }
     context.devices.af_xdp.push((usize::from(port.id.0), device));
-    context.xdp_queues.push(interface.receive_queues);
+    context.xdp_queues.push(queues);
     context.shares(port, interface);
     Ok(())
+}
+
+/// Attaches the steering program to an interface, by the agent if there is one. Returns the device
+/// and the number of its queues.
+fn open_device(
+    plan: &Plan,
+    port: &PortPlan,
+    xdp: &raw::AfXdp,
+    interface: &Interface,
+    agent: Option<&Arc<AgentClient>>,
+) -> Result<(af_xdp::Device, u32), Error> {
+    let (settings, queues) = (xdp.device_settings(interface), interface.receive_queues);
+    let longest = af_xdp::longest_frame(plan.frame_size);
+    let Some(agent) = agent else {
+        let device = af_xdp::Device::open(settings, &port.rules, longest);
+        return Ok((device.map_err(|error| refusal(port, interface, error))?, queues));
+    };
+    let refuse = |reason: String| Error::port(&port.name, reason);
+    let attach = Attach {
+        driver: xdp.clone(),
+        steer: port.rules.as_slice().iter().map(Into::into).collect(),
+        max_length: u32::try_from(longest).unwrap_or(u32::MAX),
+    };
+    let Attached { device, words, queues: granted, notes } =
+        agent.attach(attach).map_err(refuse)?;
+    notes.iter().for_each(|note| tracing::info!("port `{}`: {note}", port.name));
+    let description = af_xdp::DeviceDescription::from_words(&words);
+    let description = description.ok_or_else(|| refuse("the agent's response is wrong".into()))?;
+    if granted < queues {
+        tracing::warn!(
+            "port `{}`: the agent grants {granted} of {queues} queues of {name}; frames of the \
+             others stay in Linux: add them to its pool, or run `ethtool -L {name} combined \
+             {granted}`",
+            port.name,
+            name = interface.name
+        );
+    }
+    let steering = Box::new(RemoteSteering::new(Arc::clone(agent), device));
+    let device = af_xdp::Device::with_steering(settings, &description, steering);
+    Ok((device, granted.min(queues)))
 }
 
 /// Returns the error of a device that cannot be opened. If other XDP programs are attached to the
@@ -62,24 +107,27 @@ fn refusal(port: &PortPlan, interface: &Interface, error: af_xdp::Error) -> Erro
     Error::port(&port.name, holders.join("; "))
 }
 
-/// Returns the settings of a device.
-fn settings(xdp: &raw::AfXdp, interface: &Interface) -> af_xdp::Settings {
-    af_xdp::Settings {
-        interface: interface.name.clone(),
-        index: interface.index,
-        mode: match xdp.mode {
-            AfXdpMode::Auto => af_xdp::Mode::Auto,
-            AfXdpMode::ZeroCopy => af_xdp::Mode::ZeroCopy,
-            AfXdpMode::NativeCopy => af_xdp::Mode::NativeCopy,
-            AfXdpMode::GenericCopy => af_xdp::Mode::GenericCopy,
-        },
-        receive_ring: xdp.receive_ring,
-        transmit_ring: xdp.transmit_ring,
-        need_wakeup: xdp.need_wakeup,
-        busy_poll: xdp
-            .busy_poll
-            .map(|poll| af_xdp::BusyPoll { microseconds: poll.time_us, budget: poll.budget }),
-        virtual_device: interface.is_virtual,
+impl raw::AfXdp {
+    /// Returns the settings of the device on an interface.
+    #[must_use]
+    pub fn device_settings(&self, interface: &Interface) -> af_xdp::Settings {
+        af_xdp::Settings {
+            interface: interface.name.clone(),
+            index: interface.index,
+            mode: match self.mode {
+                AfXdpMode::Auto => af_xdp::Mode::Auto,
+                AfXdpMode::ZeroCopy => af_xdp::Mode::ZeroCopy,
+                AfXdpMode::NativeCopy => af_xdp::Mode::NativeCopy,
+                AfXdpMode::GenericCopy => af_xdp::Mode::GenericCopy,
+            },
+            receive_ring: self.receive_ring,
+            transmit_ring: self.transmit_ring,
+            need_wakeup: self.need_wakeup,
+            busy_poll: self
+                .busy_poll
+                .map(|poll| af_xdp::BusyPoll { microseconds: poll.time_us, budget: poll.budget }),
+            virtual_device: interface.is_virtual,
+        }
     }
 }
 
@@ -92,23 +140,23 @@ pub(super) fn reopen(
     rules: &Rules,
     memory: &LaneMemory<'_>,
 ) -> Result<Reopened, Error> {
-    let refuse = |error: af_xdp::Error| Error::port(&port.name, error);
     let interface = preflight::of_af_xdp(plan, port, xdp)?;
-    let longest = af_xdp::longest_frame(plan.frame_size);
-    let settings = settings(xdp, &interface);
-    let mut device = af_xdp::Device::open(settings, rules, longest)
-        .map_err(|error| refusal(port, &interface, error))?;
+    let port = &PortPlan { rules: rules.clone(), ..port.clone() };
+    let (mut device, count) = open_device(plan, port, xdp, &interface, memory.agent.as_ref())?;
     let (mut queues, mut sockets) = (Vec::new(), Vec::new());
     for (lane, layout) in memory.layouts.iter().enumerate() {
-        let mine = (0..interface.receive_queues)
-            .filter(|queue| Plan::lane_of(port, *queue as usize) == lane);
+        let mine = (0..count).filter(|queue| Plan::lane_of(port, *queue as usize) == lane);
         let mine: Vec<u32> = mine.collect();
         if mine.is_empty() {
             continue;
         }
         let total = memory.other_queues[lane] + mine.len();
         let request = af_xdp::OpenRequest { device: &mut device, port: port.id, queues: mine };
-        for opened in af_xdp::reopen(layout, total, request).map_err(refuse)? {
+        let opened = match &memory.agent {
+            Some(agent) => agent_lanes::reopen(agent, lane, layout, total, request),
+            None => af_xdp::reopen(layout, total, request).map_err(|error| error.to_string()),
+        };
+        for opened in opened.map_err(|reason| Error::port(&port.name, reason))? {
             tracing::info!("port `{}`: queue {}: {}", port.name, opened.queue, opened.mode);
             let socket = opened.handle.interrupt().map(|socket| socket.try_clone_to_owned());
             let socket = socket.transpose().map_err(|error| {
@@ -173,7 +221,11 @@ fn open_lane(
     let names: Vec<&str> = ports.map(|number| &*context.plan.ports[number].name).collect();
     let names = names.join("`, `");
     let pool = &mut context.lanes[lane].pool;
-    af_xdp::open_lane(pool, &mut requests).map_err(|error| Error::port(&names, error))
+    match &context.devices.agent {
+        Some(agent) => agent_lanes::open(agent, lane, pool, requests),
+        None => af_xdp::open_lane(pool, &mut requests).map_err(|error| error.to_string()),
+    }
+    .map_err(|reason| Error::port(&names, reason))
 }
 
 /// Takes over the inherited AF_XDP queues of a lane, and its pool with them.
@@ -223,6 +275,7 @@ fn hand_over_lane(context: &mut OpenContext<'_>, lane: usize, opened: &[af_xdp::
 fn hand_over_devices(context: &mut OpenContext<'_>) {
     // With DPDK no sockets are handed over, so the programs would have none.
     if context.dpdk.is_none() {
-        context.handover.add_devices(&context.devices.af_xdp);
+        let Devices { af_xdp, agent, .. } = &context.devices;
+        context.handover.add_devices(af_xdp, agent.as_deref());
     }
 }

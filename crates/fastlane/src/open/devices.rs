@@ -1,5 +1,7 @@
 //! State of ports that belongs to no lane: steering programs, rules and links.
 
+use std::sync::Arc;
+
 use fastlane_af_xdp as af_xdp;
 use fastlane_core::{Filter, LossReader, Statistics};
 use fastlane_kernel::af_packet;
@@ -11,11 +13,14 @@ use fastlane_table::counters::{Counters, PortCounter};
 use super::dpdk_environment::Dpdk;
 use super::lane_filter::LaneRules;
 use super::link_state::Link;
+use crate::agent::AgentClient;
 
 /// Steering programs, lane rules and links of all ports. Dropping it detaches the programs from
 /// their interfaces.
 #[derive(Default)]
 pub(crate) struct Devices {
+    /// Connection to the agent, if it opens the ports.
+    pub(crate) agent: Option<Arc<AgentClient>>,
     pub(super) af_xdp: Vec<(usize, af_xdp::Device)>,
     pub(super) af_packet: Vec<(usize, af_packet::Device)>,
     pub(super) taps: Vec<TapSwitch>,
@@ -168,7 +173,12 @@ impl Devices {
         let links = self.links.iter_mut().filter(|link| link.number() == port);
         links.for_each(Link::remove_device);
         let xdp = self.af_xdp.extract_if(.., |(number, _)| *number == port);
-        let xdp: Vec<_> = xdp.map(|(_, device)| device.counts().ok()).collect();
+        let counts_at_end = |device: af_xdp::Device| {
+            let counts = device.counts().ok();
+            device.close();
+            counts
+        };
+        let xdp: Vec<_> = xdp.map(|(_, device)| counts_at_end(device)).collect();
         let packet = self.af_packet.extract_if(.., |(number, _)| *number == port);
         let packet: Vec<_> = packet.map(|(_, device)| device.counts().ok()).collect();
         for counts in xdp.into_iter().chain(packet).flatten() {

@@ -2,6 +2,7 @@
 //! and TAP devices.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 
 use fastlane_af_xdp as af_xdp;
@@ -10,6 +11,8 @@ use fastlane_steer as steer;
 use fastlane_table::SharedMemory;
 use serde::{Deserialize, Serialize};
 
+use crate::agent::records::Resume;
+use crate::agent::{AgentClient, RemoteSteering};
 use crate::config::plan::PortPlan;
 
 /// Pool of a lane with AF_XDP queues.
@@ -27,6 +30,14 @@ struct DeviceFacts {
     port: usize,
     words: [u32; af_xdp::DeviceDescription::WORDS],
     /// Index of the first of four descriptors: link, rules, sockets, counts.
+    descriptor: usize,
+}
+
+/// Connection to the agent, with the devices that it has.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct AgentFacts {
+    devices: Vec<Resume>,
     descriptor: usize,
 }
 
@@ -57,6 +68,7 @@ struct TapFacts {
 pub(crate) struct PortManifest {
     pools: Vec<PoolFacts>,
     devices: Vec<DeviceFacts>,
+    agent: Option<AgentFacts>,
     queues: Vec<QueueFacts>,
     taps: Vec<TapFacts>,
 }
@@ -115,8 +127,18 @@ impl PortHandover {
         Ok(())
     }
 
-    /// Adds AF_XDP devices with their steering programs.
-    pub(super) fn add_devices(&mut self, devices: &[(usize, af_xdp::Device)]) {
+    /// Adds AF_XDP devices with their steering programs, or the connection to the agent that has
+    /// them.
+    pub(super) fn add_devices(
+        &mut self,
+        devices: &[(usize, af_xdp::Device)],
+        agent: Option<&AgentClient>,
+    ) {
+        if let Some((connection, devices)) = agent.and_then(AgentClient::handover) {
+            self.descriptors.push(Arc::new(connection));
+            let descriptor = self.descriptors.len() - 1;
+            self.manifest.agent = Some(AgentFacts { devices, descriptor });
+        }
         let added = devices.iter().try_for_each(|(port, device)| self.add_device(*port, device));
         self.check(added);
     }
@@ -189,8 +211,43 @@ impl InheritedPorts {
         descriptor.ok_or_else(|| "a descriptor is missing".to_owned())
     }
 
+    /// Takes over the connection to the agent, if there is one.
+    pub(super) fn agent(&mut self, path: &Path) -> Option<Arc<AgentClient>> {
+        let AgentFacts { devices, descriptor } = self.manifest.agent.clone()?;
+        let connection = self.take(descriptor).ok()?;
+        Some(Arc::new(AgentClient::adopt(path, connection, devices)))
+    }
+
+    /// Returns the number of queues of a port.
+    pub(super) fn count_queues(&self, port: usize) -> u32 {
+        self.manifest.queues.iter().filter(|facts| facts.port == port).count() as u32
+    }
+
     /// Takes over the device of a port and replaces its rules by those of the plan.
     pub(super) fn device(
+        &mut self,
+        port: &PortPlan,
+        settings: af_xdp::Settings,
+        agent: Option<Arc<AgentClient>>,
+    ) -> Result<af_xdp::Device, String> {
+        let mut device = match (&self.manifest.agent, agent) {
+            (Some(facts), Some(agent)) => {
+                let mut devices = facts.devices.iter();
+                let mine = devices.find(|device| device.words[0] == settings.index);
+                let mine = mine.ok_or("the agent has no device on its interface")?;
+                let description = af_xdp::DeviceDescription::from_words(&mine.words);
+                let description = description.ok_or("the description of the device is invalid")?;
+                let steering = Box::new(RemoteSteering::new(agent, mine.device.clone()));
+                af_xdp::Device::with_steering(settings, &description, steering)
+            }
+            _ => self.own_device(port, settings)?,
+        };
+        device.replace_rules(&port.rules).map_err(|error| error.to_string())?;
+        Ok(device)
+    }
+
+    /// Takes over a device whose steering program this process controls.
+    fn own_device(
         &mut self,
         port: &PortPlan,
         settings: af_xdp::Settings,
@@ -208,10 +265,7 @@ impl InheritedPorts {
             sockets: take()?,
             counts: take()?,
         };
-        let mut device = af_xdp::Device::adopt(settings, &description, kept)
-            .map_err(|error| error.to_string())?;
-        device.replace_rules(&port.rules).map_err(|error| error.to_string())?;
-        Ok(device)
+        af_xdp::Device::adopt(settings, &description, kept).map_err(|error| error.to_string())
     }
 
     /// Takes the sockets of a lane on a port.

@@ -1,9 +1,12 @@
 //! Ports that were opened again, before they are started.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use fastlane_core::{PoolLayout, Queue};
 use fastlane_kernel::{Interface, af_packet};
+
+use crate::agent::AgentClient;
 
 /// Memory of the lanes, which AF_XDP sockets use.
 pub(crate) struct LaneMemory<'a> {
@@ -11,6 +14,8 @@ pub(crate) struct LaneMemory<'a> {
     pub(crate) layouts: &'a [PoolLayout],
     /// Number of AF_XDP queues that each lane has of other ports.
     pub(crate) other_queues: Vec<usize>,
+    /// Connection to the agent, if it opens the ports.
+    pub(crate) agent: Option<Arc<AgentClient>>,
 }
 
 /// Port that was opened again. It receives once the lanes have its queues and its device is

@@ -1,0 +1,261 @@
+//! One client: its requests, its devices and its memory.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastlane::agent::records::{
+    self, Attach, Attached, BindLane, BoundQueue, DESCRIPTORS, LaneQueues, Request, Response,
+    Resume,
+};
+use fastlane::agent::seqpacket::{self, Received};
+use fastlane_af_xdp::{self as af_xdp, OpenRequest};
+use fastlane_core::PortId;
+
+use crate::config::Pool;
+use crate::device::{ClientDevice, Grant, allowed};
+use crate::pool_memory::{FileId, PoolMemory};
+use crate::registry::{self, is_token};
+use crate::shared::Shared;
+
+/// Time within which a client must take a response.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum number of devices of a client. Each takes descriptors of the agent.
+const MAX_DEVICES: usize = 16;
+
+/// Identity of a client, as the kernel tells it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) process: u32,
+    pub(crate) user: u32,
+}
+
+/// Client with everything that it has. Dropping it detaches its programs.
+#[derive(Debug)]
+pub(crate) struct Client {
+    shared: Arc<Shared>,
+    peer: Peer,
+    /// Pools that the client may use.
+    pools: Vec<Arc<Pool>>,
+    devices: BTreeMap<String, ClientDevice>,
+    /// Memory that is or was a UMEM, with its length. It is pinned as long as a socket has it.
+    memory: BTreeMap<FileId, u64>,
+}
+
+/// Response with its descriptors.
+type Answer = Result<(Response, Vec<OwnedFd>), String>;
+
+impl Client {
+    pub(crate) fn new(shared: Arc<Shared>, peer: Peer, pools: Vec<Arc<Pool>>) -> Self {
+        let (devices, memory) = (BTreeMap::new(), BTreeMap::new());
+        Self { shared, peer, pools, devices, memory }
+    }
+
+    /// Serves the client until it closes the connection or violates the protocol.
+    pub(crate) fn serve(mut self, socket: &OwnedFd) {
+        let Peer { process, user, .. } = self.peer;
+        tracing::debug!("process {process} of user {user} has connected");
+        let reason = loop {
+            let Received { bytes, descriptors } = match seqpacket::receive(socket, None) {
+                Ok(Some(received)) => received,
+                Ok(None) => break None,
+                Err(error) => break Some(error.to_string()),
+            };
+            let (number, request) = match records::decode::<Request>(&bytes) {
+                Ok(decoded) => decoded,
+                Err(reason) => break Some(reason),
+            };
+            drop(bytes);
+            let (response, sockets) = self.handle(request, descriptors).unwrap_or_else(|reason| {
+                tracing::warn!("process {process} of user {user} is refused: {reason}");
+                (Response::Refused(reason), vec![])
+            });
+            let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+            let Some(record) = records::encode(number, &response) else {
+                break Some("the response is too long".to_owned());
+            };
+            if let Err(error) = seqpacket::send(socket, &record, &sockets, PATIENCE) {
+                break Some(format!("the response is not taken: {error}"));
+            }
+        };
+        match reason {
+            None => tracing::debug!("process {process} of user {user} has gone"),
+            Some(reason) => {
+                tracing::warn!("process {process} of user {user} is disconnected: {reason}");
+                refuse(socket, &reason);
+            }
+        }
+    }
+
+    fn handle(&mut self, request: Request, mut descriptors: Vec<OwnedFd>) -> Answer {
+        let wanted = usize::from(matches!(request, Request::BindLane(_) | Request::Claim { .. }));
+        if descriptors.len() != wanted {
+            return Err(format!("{} descriptors came instead of {wanted}", descriptors.len()));
+        }
+        let failed = |error: af_xdp::Error| error.to_string();
+        match request {
+            Request::Attach(attach) => return Ok((self.attach(&attach)?, vec![])),
+            Request::Resume(resume) => self.resume(&resume)?,
+            Request::BindLane(lane) => {
+                return self.bind_lane(&lane, descriptors.pop().ok_or("no descriptor")?);
+            }
+            Request::Claim { device, queue } => {
+                let socket = descriptors.pop().ok_or("no descriptor")?;
+                let device = self.device(&device)?;
+                check_queue(device, queue)?;
+                device.device.claim_for(queue, socket.as_fd()).map_err(failed)?;
+            }
+            Request::ReplaceRules { device, steer } => {
+                let device = self.device(&device)?;
+                let rules = allowed(&device.pool, &steer)?;
+                device.device.replace_rules(&rules).map_err(failed)?;
+            }
+            Request::Release { device } => {
+                self.device(&device)?.device.release().map_err(failed)?;
+            }
+            Request::SetMaxLength { device, length } => {
+                self.device(&device)?.device.set_max_length(length).map_err(failed)?;
+            }
+            Request::Counts { device } => {
+                let counts = self.device(&device)?.device.counts().map_err(failed)?;
+                let af_xdp::Counts { claimed, passed, uncovered, too_long, reentered } = counts;
+                let counts = [claimed, passed, uncovered, too_long, reentered];
+                return Ok((Response::Counts(counts), vec![]));
+            }
+            Request::Detach { device } => {
+                self.device(&device)?;
+                self.devices.remove(&device);
+            }
+        }
+        Ok((Response::Done, vec![]))
+    }
+
+    fn device(&mut self, token: &str) -> Result<&mut ClientDevice, String> {
+        self.devices.get_mut(token).ok_or_else(|| "there is no such device".to_owned())
+    }
+
+    fn attach(&mut self, attach: &Attach) -> Result<Response, String> {
+        if self.devices.len() >= MAX_DEVICES {
+            return Err(format!("a client has at most {MAX_DEVICES} devices"));
+        }
+        let grant = Grant::new(&self.pools, attach)?;
+        let lease = self.shared.registry.take(grant.interface(), self.peer.process);
+        let lease = lease.map_err(|holder| {
+            let name = &attach.driver.interface;
+            match holder {
+                0 => format!("`{name}` is reserved for a client of the agent before this one"),
+                _ => format!("process {holder} has `{name}`; end it first"),
+            }
+        })?;
+        let token = registry::new_token()?;
+        let pins = registry::directory(&self.shared.pins, self.peer.user, &token);
+        let (description, mut device) = grant.attach(attach, lease, &pins)?;
+        tracing::info!(
+            "process {} of user {} has `{}`",
+            self.peer.process,
+            self.peer.user,
+            attach.driver.interface
+        );
+        let (words, queues) = (description.to_words(), device.queues);
+        let notes = device.device.take_notes();
+        self.devices.insert(token.clone(), device);
+        Ok(Response::Attached(Attached { device: token, words, queues, notes }))
+    }
+
+    fn resume(&mut self, resume: &Resume) -> Result<(), String> {
+        let orphan = is_token(&resume.device)
+            .then(|| self.shared.orphans.take(self.peer.user, &resume.device))
+            .flatten();
+        let orphan = orphan.ok_or("no device waits for its client under this token")?;
+        let device = Grant::new(&self.pools, &resume.attach)?.resume(resume, orphan)?;
+        tracing::info!(
+            "process {} of user {} has `{}` again",
+            self.peer.process,
+            self.peer.user,
+            resume.attach.driver.interface
+        );
+        self.devices.insert(resume.device.clone(), device);
+        Ok(())
+    }
+
+    /// Binds the sockets of a lane over the client's memory.
+    fn bind_lane(&mut self, lane: &BindLane, memory: OwnedFd) -> Answer {
+        let memory = PoolMemory::check(memory, self.peer.user)?;
+        let first = lane.devices.first().ok_or("a lane has at least one queue")?;
+        let limit = self.device(&first.device)?.pool.memory;
+        let others = self.memory.iter().filter(|(id, _)| **id != memory.id);
+        let total = others.map(|(_, length)| length).sum::<u64>().saturating_add(memory.length);
+        if total > limit {
+            return Err(format!(
+                "the memory of its lanes is {} MiB, and the pool allows {} MiB; use fewer \
+                 `lanes.frames`, or raise `memory-mib`",
+                total >> 20,
+                limit >> 20
+            ));
+        }
+        self.check_lane(lane)?;
+        let (id, length) = (memory.id, memory.length);
+        let layout = memory.map(lane.frame_size)?;
+        let mut requests = Vec::new();
+        for (token, ClientDevice { device, .. }) in &mut self.devices {
+            let mut mine = lane.devices.iter().enumerate();
+            if let Some((index, part)) = mine.find(|(_, part)| part.device == *token) {
+                let (port, queues) = (PortId(0), part.queues.clone());
+                requests.push((index, OpenRequest { device, port, queues }));
+            }
+        }
+        requests.sort_by_key(|(index, _)| *index);
+        let mut requests: Vec<OpenRequest<'_>> = requests.into_iter().map(|(_, it)| it).collect();
+        let bound = af_xdp::bind_lane(&layout, &mut requests).map_err(|error| error.to_string())?;
+        self.memory.insert(id, length);
+        for LaneQueues { device, queues } in &lane.devices {
+            self.device(device)?.bound.extend(queues);
+        }
+        let parts = bound.into_iter().map(|af_xdp::BoundQueue { description, socket, notes }| {
+            (BoundQueue { words: description.to_words(), notes }, socket)
+        });
+        let (queues, sockets) = parts.unzip();
+        Ok((Response::Bound(queues), sockets))
+    }
+
+    /// Checks that each device of a lane is named once and each queue is free.
+    fn check_lane(&mut self, lane: &BindLane) -> Result<(), String> {
+        let count: usize = lane.devices.iter().map(|part| part.queues.len()).sum();
+        if count == 0 || count > DESCRIPTORS {
+            return Err(format!("a lane has 1 to {DESCRIPTORS} queues, not {count}"));
+        }
+        for (index, LaneQueues { device: token, queues }) in lane.devices.iter().enumerate() {
+            if lane.devices[..index].iter().any(|other| other.device == *token) {
+                return Err("a device comes twice".to_owned());
+            }
+            let device = self.device(token)?;
+            for (index, queue) in queues.iter().enumerate() {
+                check_queue(device, *queue)?;
+                if device.bound.contains(queue) || queues[..index].contains(queue) {
+                    return Err(format!("queue {queue} is bound already"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks that a client may have a queue.
+fn check_queue(device: &ClientDevice, queue: u32) -> Result<(), String> {
+    match queue < device.queues {
+        true => Ok(()),
+        false => Err(format!(
+            "queue {queue} of `{}` is not in the pool, which has the first {}",
+            device.device.settings().interface,
+            device.queues
+        )),
+    }
+}
+
+/// Tells a client why its connection ends. A client that does not listen is left alone.
+pub(crate) fn refuse(socket: &OwnedFd, reason: &str) {
+    if let Some(record) = records::encode(0, &Response::Refused(reason.to_owned())) {
+        let _ = seqpacket::send(socket, &record, &[], Duration::ZERO);
+    }
+}

@@ -1,0 +1,188 @@
+//! Configuration of the agent: strict JSON, resolved into pools.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fastlane::config::Rule;
+use fastlane::config::raw::AGENT_SOCKET;
+use fastlane_steer::Rules;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// Configuration of the agent.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Configuration {
+    /// Location of this schema, for editors.
+    #[serde(rename = "$schema", default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<String>,
+    /// The pools by name: what some users may use.
+    pub pools: BTreeMap<String, PoolSettings>,
+    /// Path of the socket on which applications find the agent.
+    #[serde(default = "socket")]
+    pub socket: PathBuf,
+    /// Directory in a BPF file system in which steering programs are pinned, so that traffic goes
+    /// on while the agent is restarted.
+    #[serde(default = "pins")]
+    pub pins: PathBuf,
+}
+
+/// Interfaces and steering rules that some users may use.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PoolSettings {
+    /// The interfaces by name. One application at a time has an interface.
+    pub interfaces: BTreeMap<String, QueueLimit>,
+    /// Steering rules. Each rule of an application must be as narrow as one of them, or narrower.
+    /// With an empty list an application may claim every frame, also those of remote logins.
+    pub steer: Vec<Rule>,
+    /// Numeric user ids whose processes may use the pool.
+    #[serde(default)]
+    pub users: Vec<u32>,
+    /// Numeric group ids: processes whose effective group is one of them may use the pool.
+    #[serde(default)]
+    pub groups: Vec<u32>,
+    /// Maximum memory of the lanes of one application, in MiB. The kernel pins it.
+    #[serde(default = "memory")]
+    pub memory_mib: u64,
+}
+
+/// Limit of an interface of a pool.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct QueueLimit {
+    /// Number of queues, from queue 0 on, that an application may have. Default: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queues: Option<u32>,
+}
+
+fn socket() -> PathBuf {
+    PathBuf::from(AGENT_SOCKET)
+}
+
+fn pins() -> PathBuf {
+    PathBuf::from("/sys/fs/bpf/fastlane")
+}
+
+fn memory() -> u64 {
+    256
+}
+
+/// Resolved configuration.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) socket: PathBuf,
+    pub(crate) pins: PathBuf,
+    pub(crate) pools: Vec<Arc<Pool>>,
+}
+
+/// Resolved pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) name: String,
+    pub(crate) interfaces: BTreeMap<String, QueueLimit>,
+    /// Rules within which those of clients must be.
+    pub(crate) rules: Rules,
+    /// Maximum memory of a client in bytes.
+    pub(crate) memory: u64,
+    users: Vec<u32>,
+    groups: Vec<u32>,
+}
+
+impl Pool {
+    /// Returns true if processes of this user or group may use the pool.
+    pub(crate) fn admits(&self, user: u32, group: u32) -> bool {
+        self.users.contains(&user) || self.groups.contains(&group)
+    }
+}
+
+/// Reads and resolves a configuration.
+pub(crate) fn load(path: &Path) -> Result<Plan, Error> {
+    let raw: Configuration = fastlane::config::read_as(path)?;
+    let refuse = |what: String| Error::Configuration { path: path.to_owned(), what };
+    let pools = raw.pools.into_iter().map(|(name, pool)| resolve(name, pool).map(Arc::new));
+    let pools: Vec<Arc<Pool>> = pools.collect::<Result<_, _>>().map_err(refuse)?;
+    if pools.is_empty() {
+        return Err(refuse("pools: there is none, so nobody could use the agent".to_owned()));
+    }
+    for (index, pool) in pools.iter().enumerate() {
+        let mut others = pools[..index].iter();
+        let shared = pool.interfaces.keys().find_map(|interface| {
+            let other = others.find(|other| other.interfaces.contains_key(interface))?;
+            Some((interface, &other.name))
+        });
+        if let Some((interface, other)) = shared {
+            return Err(refuse(format!(
+                "pools.{}.interfaces: `{interface}` is in pool `{other}` too; name each interface \
+                 in one pool",
+                pool.name
+            )));
+        }
+    }
+    Ok(Plan { socket: raw.socket, pins: raw.pins, pools })
+}
+
+fn resolve(name: String, pool: PoolSettings) -> Result<Pool, String> {
+    let PoolSettings { interfaces, steer, users, groups, memory_mib } = pool;
+    let rules = fastlane::config::resolve_rules(&steer)
+        .map_err(|what| format!("pools.{name}.steer: {what}"))?;
+    if users.is_empty() && groups.is_empty() {
+        let what = "there are no `users` and no `groups`, so nobody could use it";
+        return Err(format!("pools.{name}: {what}; write at least one"));
+    }
+    if interfaces.is_empty() {
+        return Err(format!("pools.{name}.interfaces: there is none; write at least one"));
+    }
+    let memory = memory_mib.saturating_mul(1 << 20);
+    Ok(Pool { name, interfaces, rules, memory, users, groups })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn loaded(configuration: &serde_json::Value) -> Result<Plan, String> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("agent.json");
+        std::fs::write(&path, configuration.to_string()).unwrap();
+        load(&path).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_pool_admits_its_users_and_groups_only() {
+        let pool = json!({"interfaces": {"eth1": {}}, "steer": [], "users": [5], "groups": [6]});
+        let plan = loaded(&json!({"pools": {"a": pool}})).unwrap();
+        let pool = &plan.pools[0];
+        assert!(pool.admits(5, 0) && pool.admits(0, 6));
+        assert!(!pool.admits(0, 0) && !pool.admits(6, 5));
+        assert_eq!(plan.socket, Path::new("/run/fastlane/agent.sock"));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_the_remedy() {
+        let pool = |key: &str, value: serde_json::Value| {
+            let mut pool = json!({"interfaces": {"eth1": {}}, "steer": [], "users": [5]});
+            pool[key] = value;
+            json!({"pools": {"a": pool}})
+        };
+        for (configuration, words) in [
+            (pool("usres", json!([1])), "did you mean `users`?"),
+            (pool("users", json!([])), "no `users` and no `groups`"),
+            (pool("interfaces", json!({})), "pools.a.interfaces: there is none"),
+            (pool("steer", json!([{"udp-port": 1, "tcp-port": 2}])), "pools.a.steer: rule 1"),
+            (json!({"pools": {}}), "pools: there is none"),
+            (json!({"pools": {"a": {"interfaces": {"x": {}}, "users": [1]}}}), "`steer`"),
+        ] {
+            let error = loaded(&configuration).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+        let mut twice = pool("users", json!([5]));
+        twice["pools"]["b"] = twice["pools"]["a"].clone();
+        assert!(loaded(&twice).unwrap_err().contains("name each interface in one pool"));
+    }
+}

@@ -1,0 +1,46 @@
+//! The agent: opens ports for applications that have no privilege.
+//!
+//! An application connects to its Unix socket and asks; the kernel tells the agent who asks. The
+//! [`Configuration`] says which users may use which interfaces, queues and steering rules. The
+//! agent attaches the steering program, registers the application's own memory as UMEM, binds the
+//! AF_XDP sockets and passes them. It reads and writes no packet.
+//!
+//! * `server` accepts connections, within limits; `client` serves one of them.
+//! * `device` is an interface that a client has; `registry` has at most one client for each, and
+//!   the devices that a restarted agent found pinned.
+//! * `pool_memory` checks the memory that a client sends.
+//!
+//! Every byte of a client is hostile. What a client has ends with its connection. If the agent
+//! ends, the programs and sockets of its clients go on: they are pinned in a BPF file system, and
+//! the next agent takes them over.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod config;
+mod device;
+mod error;
+mod pool_memory;
+mod registry;
+mod server;
+mod shared;
+
+use std::path::Path;
+
+pub use config::{Configuration, PoolSettings, QueueLimit};
+pub use error::Error;
+pub use server::run;
+
+/// Returns the JSON schema of the agent's configuration, as committed in `agent.schema.json`.
+#[must_use]
+pub fn schema() -> String {
+    fastlane::config::schema_of::<Configuration>()
+}
+
+/// Reads and checks a configuration.
+///
+/// # Errors
+/// Names the first mistake.
+pub fn check(path: &Path) -> Result<(), Error> {
+    config::load(path).map(drop)
+}

@@ -1,0 +1,288 @@
+//! Connection of an application to the agent, with the devices that it has through it.
+//!
+//! The devices last as long as a process has the connection. If the agent ends, they go on: their
+//! programs are pinned. The next request connects again and takes them over.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fastlane_af_xdp as af_xdp;
+
+use super::records::{self, Attach, Attached, BindLane, Request, Response, Resume, Token};
+use super::seqpacket::{self, Received};
+
+/// Time within which the agent must respond. Binding waits up to three seconds for each queue.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Time within which the agent must respond to what the main thread asks periodically.
+const SHORT_PATIENCE: Duration = Duration::from_millis(500);
+/// Time between two attempts to connect again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Connection to the agent.
+#[derive(Debug)]
+pub(crate) struct AgentClient {
+    path: PathBuf,
+    state: Mutex<ClientState>,
+}
+
+#[derive(Debug)]
+struct ClientState {
+    /// `None` after the agent has ended.
+    connection: Option<OwnedFd>,
+    /// Number of the last request.
+    number: u32,
+    /// Devices, as a restarted agent takes them over.
+    devices: Vec<Resume>,
+    /// Memory of each lane's pool.
+    memory: BTreeMap<usize, OwnedFd>,
+    /// Time of the next attempt to connect.
+    retry: Instant,
+}
+
+/// Queues that the agent has bound for a lane, by device.
+pub(crate) type BoundQueues = Vec<(af_xdp::QueueDescription, OwnedFd)>;
+
+impl AgentClient {
+    /// Connects to the agent at `path`.
+    ///
+    /// # Errors
+    /// The reason of the kernel.
+    pub(crate) fn connect(path: &Path) -> std::io::Result<Self> {
+        Ok(Self::new(path, seqpacket::connect(path)?, vec![]))
+    }
+
+    /// Takes over the connection of a process that has ended, with its devices.
+    pub(crate) fn adopt(path: &Path, connection: OwnedFd, devices: Vec<Resume>) -> Self {
+        Self::new(path, connection, devices)
+    }
+
+    fn new(path: &Path, connection: OwnedFd, devices: Vec<Resume>) -> Self {
+        // Late responses to the process before have other numbers.
+        let number = fastlane_core::now() as u32;
+        let (connection, memory, retry) = (Some(connection), BTreeMap::new(), Instant::now());
+        let state = ClientState { connection, number, devices, memory, retry };
+        Self { path: path.to_owned(), state: Mutex::new(state) }
+    }
+
+    /// Returns what a successor needs to continue with the connection: a duplicate of it and the
+    /// devices. `None` if the agent has ended.
+    pub(crate) fn handover(&self) -> Option<(OwnedFd, Vec<Resume>)> {
+        let state = self.lock();
+        let connection = state.connection.as_ref()?.try_clone().ok()?;
+        Some((connection, state.devices.clone()))
+    }
+
+    /// Stores the memory of a lane's pool, which becomes the UMEM of its sockets.
+    pub(crate) fn set_memory(&self, lane: usize, pool: OwnedFd) {
+        self.lock().memory.insert(lane, pool);
+    }
+
+    /// Returns the token of the device on an interface.
+    pub(crate) fn token(&self, interface: u32) -> Option<Token> {
+        let state = self.lock();
+        let device = state.devices.iter().rev().find(|device| device.words[0] == interface);
+        device.map(|device| device.device.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ClientState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Attaches a steering program.
+    ///
+    /// # Errors
+    /// The reason of the agent.
+    pub(crate) fn attach(&self, attach: Attach) -> Result<Attached, String> {
+        let request = Request::Attach(attach.clone());
+        let response = self.request(&request, &[], PATIENCE)?;
+        let (Response::Attached(attached), _) = response else { return Err(unexpected()) };
+        let (device, words) = (attached.device.clone(), attached.words);
+        self.lock().devices.push(Resume { device, words, attach, is_released: false });
+        Ok(attached)
+    }
+
+    /// Binds sockets of a lane with its pool as their memory. Returns the queues of each device
+    /// of the request, and the modes and settings that were refused.
+    ///
+    /// # Errors
+    /// The reason of the agent.
+    pub(crate) fn bind_lane(
+        &self,
+        lane: usize,
+        request: BindLane,
+    ) -> Result<(Vec<BoundQueues>, Vec<String>), String> {
+        let pool = self.lock().memory.get(&lane).map(|pool| pool.try_clone());
+        let pool = pool.and_then(Result::ok).ok_or("the memory of a lane is missing")?;
+        seal(pool.as_fd())?;
+        let counts: Vec<usize> = request.devices.iter().map(|it| it.queues.len()).collect();
+        let request = Request::BindLane(request);
+        let (response, sockets) = self.request(&request, &[pool.as_fd()], PATIENCE)?;
+        let Response::Bound(bound) = response else { return Err(unexpected()) };
+        if bound.len() != sockets.len() || bound.len() != counts.iter().sum::<usize>() {
+            return Err(unexpected());
+        }
+        let (mut queues, mut notes) = (Vec::with_capacity(bound.len()), Vec::new());
+        for (queue, socket) in bound.into_iter().zip(sockets) {
+            notes.extend(queue.notes);
+            let description = af_xdp::QueueDescription::from_words(&queue.words);
+            queues.push((description.ok_or_else(unexpected)?, socket));
+        }
+        let mut queues = queues.into_iter();
+        let by_device = counts.into_iter().map(|count| queues.by_ref().take(count).collect());
+        Ok((by_device.collect(), notes))
+    }
+
+    /// Sends a request about a device that has no result.
+    ///
+    /// # Errors
+    /// The reason of the agent.
+    pub(crate) fn change(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), String> {
+        match self.request(request, descriptors, PATIENCE)? {
+            (Response::Done, _) => Ok(()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Reads the counters of a device.
+    ///
+    /// # Errors
+    /// The reason of the agent, or that it does not respond.
+    pub(crate) fn counts(&self, device: &str) -> Result<[u64; 5], String> {
+        let request = Request::Counts { device: device.to_owned() };
+        match self.request(&request, &[], SHORT_PATIENCE)? {
+            (Response::Counts(counts), _) => Ok(counts),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Changes what a restarted agent learns about a device.
+    pub(crate) fn remember(&self, device: &str, change: impl FnOnce(&mut Resume)) {
+        if let Some(known) = self.lock().devices.iter_mut().find(|it| it.device == device) {
+            change(known);
+        }
+    }
+
+    /// Gives a device up.
+    pub(crate) fn detach(&self, device: &Token) {
+        self.lock().devices.retain(|it| it.device != *device);
+        // An agent that has ended detaches it, because nobody takes it over.
+        let request = Request::Detach { device: device.clone() };
+        let _ = self.request(&request, &[], SHORT_PATIENCE);
+    }
+
+    /// Sends a request and receives its response; connects again if the agent was restarted.
+    fn request(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+        patience: Duration,
+    ) -> Result<(Response, Vec<OwnedFd>), String> {
+        let mut state = self.lock();
+        for _ in 0..2 {
+            if state.connection.is_none() {
+                state.reconnect(&self.path)?;
+            }
+            match state.converse(request, descriptors, patience)? {
+                Some((Response::Refused(reason), _)) => return Err(reason),
+                Some(response) => return Ok(response),
+                None => state.connection = None,
+            }
+        }
+        Err(format!("the agent at {} ends each connection; see its log", self.path.display()))
+    }
+}
+
+impl ClientState {
+    /// Connects again and takes the devices over.
+    fn reconnect(&mut self, path: &Path) -> Result<(), String> {
+        let absent = |reason: String| {
+            format!("the agent at {} does not run ({reason}); start it", path.display())
+        };
+        if Instant::now() < self.retry {
+            return Err(absent("tried a moment ago".to_owned()));
+        }
+        self.retry = Instant::now() + RETRY;
+        let connection = seqpacket::connect(path).map_err(|error| absent(error.to_string()))?;
+        self.connection = Some(connection);
+        for device in self.devices.clone() {
+            let interface = device.attach.driver.interface.clone();
+            match self.converse(&Request::Resume(device), &[], PATIENCE)? {
+                Some((Response::Done, _)) => {
+                    tracing::info!("{interface}: the restarted agent has taken over");
+                }
+                Some((Response::Refused(reason), _)) => {
+                    tracing::warn!("{interface}: the restarted agent refuses it: {reason}");
+                }
+                _ => {
+                    self.connection = None;
+                    return Err(absent("it ended the connection".to_owned()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a request and receives its response. Returns `None` if the connection has ended.
+    fn converse(
+        &mut self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+        patience: Duration,
+    ) -> Result<Option<(Response, Vec<OwnedFd>)>, String> {
+        let Some(connection) = &self.connection else { return Ok(None) };
+        self.number = self.number.wrapping_add(1).max(1);
+        let bytes = records::encode(self.number, request);
+        let bytes = bytes.ok_or("the request is too long; use fewer steering rules")?;
+        match seqpacket::send(connection, &bytes, descriptors, patience) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::TimedOut => return Err(silent()),
+            // The agent may have said why it ended the connection.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            Err(_) => return Ok(None),
+        }
+        let end = Instant::now() + patience;
+        loop {
+            let received = match seqpacket::receive(connection, Some(end)) {
+                Ok(Some(received)) => received,
+                Err(error) if error.kind() == ErrorKind::TimedOut => return Err(silent()),
+                Ok(None) | Err(_) => return Ok(None),
+            };
+            let Received { bytes, descriptors } = received;
+            let (number, response) = records::decode(&bytes)?;
+            // 0 is the reason for the end of the connection. Others are late responses to requests
+            // that were given up.
+            if number == self.number || number == 0 {
+                return Ok(Some((response, descriptors)));
+            }
+        }
+    }
+}
+
+/// Seals the memory of a pool as the agent wants it.
+fn seal(pool: BorrowedFd<'_>) -> Result<(), String> {
+    use rustix::fs::SealFlags;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    let present = rustix::fs::fcntl_get_seals(pool).map_err(|error| error.to_string())?;
+    if present.contains(seals) {
+        return Ok(());
+    }
+    rustix::fs::fcntl_add_seals(pool, seals)
+        .map_err(|error| format!("sealing the memory of the pool: {error}"))
+}
+
+fn unexpected() -> String {
+    "the agent responded with something else; install it and the application from one release"
+        .to_owned()
+}
+
+fn silent() -> String {
+    "the agent does not respond; see whether it runs".to_owned()
+}

@@ -1,0 +1,243 @@
+//! Records of the protocol: requests of an application and responses of the agent, one each.
+//!
+//! ```text
+//! record   8 magic "FLagent1"   4 version   4 number of the request   then JSON
+//! ```
+//!
+//! A record is one message of a SOCK_SEQPACKET socket of at most [`RECORD_LIMIT`] bytes, with the
+//! descriptors that it names. Numbers are little endian. A response has the number of its request,
+//! so that one that comes too late is recognised. Magic and version are the same in every version.
+//!
+//! A client says nothing about who it is: the kernel tells the agent.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Rule;
+use crate::config::raw::AfXdp;
+
+/// Version of this protocol.
+pub const VERSION: u32 = 1;
+/// Maximum length of a record in bytes: enough for the longest list of rules.
+pub const RECORD_LIMIT: usize = 1 << 16;
+/// Maximum number of descriptors of a record. The kernel's limit is 253 (unix(7), SCM_MAX_FD).
+pub const DESCRIPTORS: usize = 250;
+/// Number of words that describe an AF_XDP queue.
+const QUEUE_WORDS: usize = fastlane_af_xdp::QueueDescription::WORDS;
+/// Number of words that describe an AF_XDP device.
+const DEVICE_WORDS: usize = fastlane_af_xdp::DeviceDescription::WORDS;
+
+const MAGIC: [u8; 8] = *b"FLagent1";
+/// Length of the header in bytes.
+const HEADER: usize = 16;
+
+/// Request of an application.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub enum Request {
+    /// Attaches a steering program to an interface. Response: [`Response::Attached`].
+    Attach(Attach),
+    /// Takes over the program of a token after the agent was restarted. Response:
+    /// [`Response::Done`].
+    Resume(Resume),
+    /// Binds the AF_XDP sockets of a lane. Its descriptor is the memory of the lane's pool: a
+    /// populated memfd, sealed against shrinking, growing and further seals. Response:
+    /// [`Response::Bound`].
+    BindLane(BindLane),
+    /// Redirects the claimed frames of a queue to a socket, the descriptor of the record. Response:
+    /// [`Response::Done`].
+    Claim {
+        /// Token of the device.
+        device: Token,
+        /// Queue number on the device.
+        queue: u32,
+    },
+    /// Replaces the rules of a device. Response: [`Response::Done`].
+    ReplaceRules {
+        /// Token of the device.
+        device: Token,
+        /// The new rules.
+        steer: Vec<Rule>,
+    },
+    /// Leaves all frames of a device to Linux. Response: [`Response::Done`].
+    Release {
+        /// Token of the device.
+        device: Token,
+    },
+    /// Leaves longer frames of a device to Linux. Response: [`Response::Done`].
+    SetMaxLength {
+        /// Token of the device.
+        device: Token,
+        /// Maximum length of a claimed frame in bytes.
+        length: u32,
+    },
+    /// Reads the counters of a device. Response: [`Response::Counts`].
+    Counts {
+        /// Token of the device.
+        device: Token,
+    },
+    /// Detaches the steering program of a device. Response: [`Response::Done`].
+    Detach {
+        /// Token of the device.
+        device: Token,
+    },
+}
+
+/// Secret name of a device, made by the agent: whoever knows it may take the device over.
+pub type Token = String;
+
+/// Steering program to be attached.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Attach {
+    /// Settings of the driver, with the interface.
+    pub driver: AfXdp,
+    /// Steering rules.
+    pub steer: Vec<Rule>,
+    /// Maximum length of a claimed frame in bytes.
+    pub max_length: u32,
+}
+
+/// Steering program to be taken over.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Resume {
+    /// Token of the device.
+    pub device: Token,
+    /// Description of the device when it was attached.
+    pub words: [u32; DEVICE_WORDS],
+    /// The program as attached, with the rules in force.
+    pub attach: Attach,
+    /// True if all frames were left to Linux.
+    pub is_released: bool,
+}
+
+/// AF_XDP sockets to be bound for one lane.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct BindLane {
+    /// Size of a frame in bytes.
+    pub frame_size: u32,
+    /// The queues of each device.
+    pub devices: Vec<LaneQueues>,
+}
+
+/// Queues of a device.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LaneQueues {
+    /// Token of the device.
+    pub device: Token,
+    /// Queue numbers on the device.
+    pub queues: Vec<u32>,
+}
+
+/// Response of the agent.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub enum Response {
+    /// The request was refused, for this reason. Nothing has changed.
+    Refused(String),
+    /// The request was carried out.
+    Done,
+    /// A steering program was attached.
+    Attached(Attached),
+    /// The sockets of a lane were bound. They are the descriptors, in the order of the request.
+    Bound(Vec<BoundQueue>),
+    /// Counters: claimed, passed, uncovered, too long, re-entered.
+    Counts([u64; 5]),
+}
+
+/// Steering program that was attached.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Attached {
+    /// Token of the device.
+    pub device: Token,
+    /// Description of the device.
+    pub words: [u32; DEVICE_WORDS],
+    /// Number of queues, from 0 on, that the client may open.
+    pub queues: u32,
+    /// Modes that the driver refused, one text each.
+    pub notes: Vec<String>,
+}
+
+/// Socket that was bound.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct BoundQueue {
+    /// Description of the queue.
+    pub words: [u32; QUEUE_WORDS],
+    /// Modes and settings that the driver refused, one text each.
+    pub notes: Vec<String>,
+}
+
+/// Encodes a record. Returns `None` if it exceeds the limit.
+pub fn encode(number: u32, body: &impl Serialize) -> Option<Vec<u8>> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&number.to_le_bytes());
+    serde_json::to_writer(&mut bytes, body).ok()?;
+    (bytes.len() <= RECORD_LIMIT).then_some(bytes)
+}
+
+/// Decodes a record into its number and its body.
+///
+/// # Errors
+/// The reason why it is no record of this version.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<(u32, T), String> {
+    let Some((header, body)) = bytes.split_first_chunk::<HEADER>() else {
+        return Err(format!("a record has at least {HEADER} bytes, not {}", bytes.len()));
+    };
+    if header[..8] != MAGIC {
+        return Err("it does not begin as a record of the agent does (wrong magic)".to_owned());
+    }
+    let word = |at: usize| {
+        u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
+    if word(8) != VERSION {
+        return Err(format!(
+            "it has version {} of the protocol, not {VERSION}; install agent and application from \
+             one release",
+            word(8)
+        ));
+    }
+    let body = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    Ok((word(12), body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_keeps_its_number_and_its_body() {
+        let request = Request::Claim { device: "x".to_owned(), queue: 3 };
+        let bytes = encode(7, &request).unwrap();
+        let (number, decoded): (u32, Request) = decode(&bytes).unwrap();
+        assert_eq!(number, 7);
+        assert!(matches!(decoded, Request::Claim { device, queue: 3 } if device == "x"));
+    }
+
+    #[test]
+    fn records_of_others_are_refused_with_the_reason() {
+        let bytes = encode(7, &Response::Done).unwrap();
+        let refused = |bytes: &[u8]| decode::<Response>(bytes).unwrap_err();
+        assert!(refused(&bytes[..10]).contains("at least 16 bytes"));
+        let mut other = bytes.clone();
+        other[0] = b'x';
+        assert!(refused(&other).contains("wrong magic"));
+        let mut newer = bytes.clone();
+        newer[8] = 9;
+        assert!(refused(&newer).contains("version 9 of the protocol, not 1"));
+        let unknown = [&bytes[..HEADER], br#"{"nonsense":1}"#].concat();
+        assert!(refused(&unknown).contains("unknown variant `nonsense`"));
+        let twice = [&bytes[..], &bytes[HEADER..]].concat();
+        assert!(refused(&twice).contains("trailing characters"));
+    }
+
+    #[test]
+    fn a_record_is_bounded() {
+        assert!(encode(0, &Response::Refused("x".repeat(RECORD_LIMIT))).is_none());
+    }
+}
