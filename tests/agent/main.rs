@@ -1,5 +1,10 @@
 //! The agent opens ports for applications that have no capability at all.
 
+mod absence;
+mod attacks;
+mod hostile;
+mod kernel_path;
+mod privileges;
 mod steering;
 
 use fastlane_tests::{Agent, Application, Lab, Mechanism, Report, assert_unprivileged, measure};

@@ -10,6 +10,8 @@ use fastlane::agent::records::{
     Resume,
 };
 use fastlane::agent::seqpacket::{self, Received};
+use fastlane::kernel::Interface;
+use fastlane::kernel::reentry::{self, Method, Reentry};
 use fastlane_af_xdp::{self as af_xdp, OpenRequest};
 use fastlane_core::PortId;
 
@@ -39,6 +41,8 @@ pub(crate) struct Client {
     /// Pools that the client may use.
     pools: Vec<Arc<Pool>>,
     devices: BTreeMap<String, ClientDevice>,
+    /// Re-entries, each with the index of its interface. Its TAP ends with the client's queues.
+    reentries: Vec<(u32, Reentry)>,
     /// Memory that is or was a UMEM, with its length. It is pinned as long as a socket has it.
     memory: BTreeMap<FileId, u64>,
 }
@@ -49,7 +53,7 @@ type Answer = Result<(Response, Vec<OwnedFd>), String>;
 impl Client {
     pub(crate) fn new(shared: Arc<Shared>, peer: Peer, pools: Vec<Arc<Pool>>) -> Self {
         let (devices, memory) = (BTreeMap::new(), BTreeMap::new());
-        Self { shared, peer, pools, devices, memory }
+        Self { shared, peer, pools, devices, reentries: vec![], memory }
     }
 
     /// Serves the client until it closes the connection or violates the protocol.
@@ -123,6 +127,20 @@ impl Client {
                 let counts = [claimed, passed, uncovered, too_long, reentered];
                 return Ok((Response::Counts(counts), vec![]));
             }
+            Request::Reenter { device, queues } => return self.reenter(&device, queues),
+            Request::Redirect { reentry, device } => {
+                let interface = self.device(&device)?.device.settings().index;
+                let reentry = self.reentries.get_mut(reentry as usize);
+                let (redirected, reentry) = reentry.ok_or("there is no such re-entry")?;
+                let now = Interface::with_index(interface).map_err(|error| error.to_string())?;
+                let now = now.ok_or("the interface was removed")?;
+                let followed = match interface == *redirected {
+                    true => reentry.follow_mac(&now),
+                    false => reentry.redirect_to(&now),
+                };
+                followed.map_err(|error| error.to_string())?;
+                *redirected = interface;
+            }
             Request::Detach { device } => {
                 self.device(&device)?;
                 self.devices.remove(&device);
@@ -177,6 +195,29 @@ impl Client {
         );
         self.devices.insert(resume.device.clone(), device);
         Ok(())
+    }
+
+    /// Opens the queues by which frames re-enter Linux.
+    fn reenter(&mut self, device: &str, queues: u32) -> Answer {
+        if self.reentries.len() >= MAX_DEVICES {
+            return Err(format!("a client has at most {MAX_DEVICES} re-entries"));
+        }
+        let interface = self.device(device)?.device.settings().index;
+        let now = Interface::with_index(interface).map_err(|error| error.to_string())?;
+        let now = now.ok_or("the interface was removed")?;
+        if !(1..=DESCRIPTORS).contains(&(queues as usize)) {
+            return Err(format!("a re-entry has 1 to {DESCRIPTORS} queues, not {queues}"));
+        }
+        // In generic XDP mode a redirect would run the program again; mirred works in all modes.
+        let opened = reentry::open(&now, Method::Mirred, queues as usize);
+        let (reentry, queues) = opened.map_err(|error| error.to_string())?;
+        let files = queues.iter().map(|queue| {
+            let file = queue.kept().ok_or("a queue is closed")?;
+            file.try_clone_to_owned().map_err(|error| error.to_string())
+        });
+        let files = files.collect::<Result<_, String>>()?;
+        self.reentries.push((interface, reentry));
+        Ok((Response::Reentry(self.reentries.len() as u32 - 1), files))
     }
 
     /// Binds the sockets of a lane over the client's memory.

@@ -20,6 +20,7 @@ mod client;
 mod config;
 mod device;
 mod error;
+pub mod fuzz;
 mod pool_memory;
 mod registry;
 mod server;

@@ -17,6 +17,7 @@ mod link_state;
 mod local;
 mod memif;
 mod port_handover;
+mod port_reentry;
 mod preflight;
 mod reopen;
 mod reopened;

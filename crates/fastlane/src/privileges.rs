@@ -54,6 +54,28 @@ fn needs(port: &PortPlan) -> &'static [Capability] {
     }
 }
 
+/// Checks that the agent can open all ports.
+///
+/// # Errors
+/// Names the first port that it cannot open.
+fn check_drivers(plan: &Plan) -> Result<(), Error> {
+    let refuse = |port: &PortPlan, what: &str, remedy: &str| {
+        let reason =
+            format!("the agent opens no {what}; {remedy}, or give this program CAP_NET_ADMIN");
+        Err(Error::port(&port.name, reason))
+    };
+    for port in &plan.ports {
+        match (&port.driver, &port.kernel) {
+            (Driver::AfPacket(_), _) => return refuse(port, "AF_PACKET sockets", "use `af-xdp`"),
+            (Driver::Tap(_), _) | (_, KernelPlan::Tap(_)) => {
+                return refuse(port, "TAP devices as ports or kernel peers", "use `re-enter`");
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Returns the connection to the agent if the ports are opened through it, `None` if this process
 /// opens them itself.
 ///
@@ -79,6 +101,7 @@ pub(crate) fn agent(plan: &Plan) -> Result<Option<Arc<AgentClient>>, Error> {
     let error = match AgentClient::connect(socket) {
         Ok(client) => {
             tracing::info!("the agent at {} opens the ports", socket.display());
+            check_drivers(plan)?;
             return Ok(Some(Arc::new(client)));
         }
         Err(error) => error,

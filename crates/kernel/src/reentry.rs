@@ -5,6 +5,8 @@
 //! redirected to the interface's. So Linux sees its Ethernet header, its interface and its VLAN
 //! tag. The TAP ends with its last queue, and with the process.
 
+use std::os::fd::OwnedFd;
+
 use fastlane_steer::{Program, Rules, Settings};
 
 use crate::error::{Error, NET_ADMIN};
@@ -133,6 +135,14 @@ pub fn open(
     let program = redirect(&tap, interface, method)?;
     let queues = queues.into_iter().map(TapQueue::for_reentry).collect();
     Ok((Reentry { method, tap, program }, queues))
+}
+
+/// Takes the re-entry queues that another process has opened, which has the [`Reentry`].
+///
+/// # Errors
+/// Those of [`tap::adopt`].
+pub fn adopt(files: Vec<OwnedFd>) -> Result<Vec<TapQueue>, Error> {
+    Ok(tap::adopt(files)?.queues.into_iter().map(TapQueue::for_reentry).collect())
 }
 
 // Of `linux/pkt_sched.h`, `linux/pkt_cls.h` and `linux/tc_act/tc_mirred.h`.

@@ -163,6 +163,26 @@ impl AgentClient {
         }
     }
 
+    /// Opens queues by which frames re-enter Linux on the interface of a device. Returns the number
+    /// of the re-entry and the queues.
+    ///
+    /// # Errors
+    /// The reason of the agent.
+    pub(crate) fn reenter(
+        &self,
+        interface: u32,
+        queues: usize,
+    ) -> Result<(u32, Vec<OwnedFd>), String> {
+        let device = self.token(interface).ok_or("the agent has no device on its interface")?;
+        let queues = u32::try_from(queues).unwrap_or(u32::MAX);
+        match self.request(&Request::Reenter { device, queues }, &[], PATIENCE)? {
+            (Response::Reentry(number), files) if files.len() == queues as usize => {
+                Ok((number, files))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
     /// Changes what a restarted agent learns about a device.
     pub(crate) fn remember(&self, device: &str, change: impl FnOnce(&mut Resume)) {
         if let Some(known) = self.lock().devices.iter_mut().find(|it| it.device == device) {

@@ -81,6 +81,22 @@ pub enum Request {
         /// Token of the device.
         device: Token,
     },
+    /// Opens the queues by which frames re-enter Linux on the interface of a device. Response:
+    /// [`Response::Reentry`].
+    Reenter {
+        /// Token of the device.
+        device: Token,
+        /// Number of queues.
+        queues: u32,
+    },
+    /// Lets a re-entry follow its interface, or another one that has taken its place. Response:
+    /// [`Response::Done`].
+    Redirect {
+        /// Number of the re-entry.
+        reentry: u32,
+        /// Token of the device on the interface.
+        device: Token,
+    },
 }
 
 /// Secret name of a device, made by the agent: whoever knows it may take the device over.
@@ -144,6 +160,8 @@ pub enum Response {
     Attached(Attached),
     /// The sockets of a lane were bound. They are the descriptors, in the order of the request.
     Bound(Vec<BoundQueue>),
+    /// Re-entry with this number was opened. Its queues are the descriptors.
+    Reentry(u32),
     /// Counters: claimed, passed, uncovered, too long, re-entered.
     Counts([u64; 5]),
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use fastlane_af_xdp as af_xdp;
 use fastlane_core::{Filter, LossReader, Statistics};
 use fastlane_kernel::af_packet;
-use fastlane_kernel::reentry::Reentry;
 use fastlane_kernel::tap::TapSwitch;
 use fastlane_steer::{Counts, Rules};
 use fastlane_table::counters::{Counters, PortCounter};
@@ -13,6 +12,7 @@ use fastlane_table::counters::{Counters, PortCounter};
 use super::dpdk_environment::Dpdk;
 use super::lane_filter::LaneRules;
 use super::link_state::Link;
+use super::port_reentry::PortReentry;
 use crate::agent::AgentClient;
 
 /// Steering programs, lane rules and links of all ports. Dropping it detaches the programs from
@@ -30,7 +30,7 @@ pub(crate) struct Devices {
     /// Link of each DPDK port whose device is there.
     pub(super) dpdk_links: Vec<(usize, fastlane_dpdk::Link)>,
     /// Re-entry of ports on interfaces that Linux keeps.
-    pub(super) reentries: Vec<(usize, Reentry)>,
+    pub(super) reentries: Vec<(usize, PortReentry)>,
     /// Rules in force on interfaces that Linux keeps, by port.
     pub(super) shared_rules: Vec<(usize, Rules)>,
     /// Steering counters of devices that were closed, by port.
@@ -199,7 +199,7 @@ impl Devices {
     }
 
     /// Returns the re-entry of a port.
-    pub(crate) fn reentry(&mut self, port: usize) -> Option<&mut Reentry> {
+    pub(crate) fn reentry(&mut self, port: usize) -> Option<&mut PortReentry> {
         self.reentries.iter_mut().find(|(number, _)| *number == port).map(|(_, it)| it)
     }
 }

@@ -3,9 +3,10 @@
 
 use fastlane_core::{KernelPath, Queue};
 use fastlane_kernel::Interface;
-use fastlane_kernel::reentry::{self, Method};
+use fastlane_kernel::reentry::Method;
 use fastlane_kernel::tap::{Tap, TapQueue};
 
+use super::port_reentry::PortReentry;
 use super::{OpenContext, tap};
 use crate::Error;
 use crate::config::plan::{KernelPlan, PortPlan};
@@ -17,8 +18,9 @@ pub(super) fn reenter(
     interface: &Interface,
     method: Method,
 ) -> Result<(), Error> {
-    let (reentry, queues) = reentry::open(interface, method, port.lanes.len())
-        .map_err(|error| Error::port(&port.name, error))?;
+    let agent = context.devices.agent.as_ref();
+    let (reentry, queues) = PortReentry::open(interface, method, port.lanes.len(), agent)
+        .map_err(|reason| Error::port(&port.name, reason))?;
     let number = usize::from(port.id.0);
     context.devices.reentries.push((number, reentry));
     for (lane, queue) in port.lanes.iter().zip(queues) {

@@ -1,0 +1,89 @@
+//! Replays the committed corpus of the fuzz target and keeps its seeds up to date.
+
+use fastlane::agent::records::{self, Request};
+use fastlane_agent::fuzz;
+use fastlane_testing::corpus;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::Config;
+use serde_json::json;
+
+/// Returns the records of all requests, and damaged ones.
+fn seeds() -> Vec<(String, Vec<u8>)> {
+    let token = "0123456789abcdef0123456789abcdef";
+    let driver = json!({"interface": "eth1", "busy-poll": {"time-us": 20, "budget": 64}});
+    let rules = json!([
+        {"udp-port": "40000-40099", "source": "10.0.0.0/8"}, {"gtp-u": true},
+        {"ethertype": "0x88f7"}, {"ip-protocol": "sctp", "destination": "2001:db8::/32"},
+    ]);
+    let attach = json!({"driver": driver, "steer": rules, "max-length": 1792});
+    let resume =
+        json!({"device": token, "words": [7, 1, 0, 1792], "attach": attach, "is-released": false});
+    let lane = json!({"frame-size": 2048, "devices": [{"device": token, "queues": [0, 1]}]});
+    let requests = [
+        json!({"attach": attach}),
+        json!({"resume": resume}),
+        json!({"bind-lane": lane}),
+        json!({"claim": {"device": token, "queue": 3}}),
+        json!({"replace-rules": {"device": token, "steer": rules}}),
+        json!({"release": {"device": token}}),
+        json!({"set-max-length": {"device": token, "length": 9000}}),
+        json!({"counts": {"device": token}}),
+        json!({"detach": {"device": token}}),
+        json!({"reenter": {"device": token, "queues": 2}}),
+        json!({"redirect": {"reentry": 0, "device": token}}),
+    ];
+    let mut seeds = Vec::new();
+    for (number, request) in (1..).zip(requests) {
+        let name = request.as_object().and_then(|it| it.keys().next().cloned()).expect("a name");
+        let request: Request = serde_json::from_value(request).expect("a request");
+        seeds.push((name, records::encode(number, &request).expect("a short record")));
+    }
+    let whole = seeds[0].1.clone();
+    let (mut magic, mut version) = (whole.clone(), whole.clone());
+    (magic[0], version[8]) = (b'x', 9);
+    let deep = [&whole[..16], "[".repeat(1000).as_bytes()].concat();
+    let damaged = [
+        ("cut", whole[..whole.len() / 2].to_vec()),
+        ("magic", magic),
+        ("version", version),
+        ("deep", deep),
+        ("number", [&whole[..16], br#"{"claim":{"device":"","queue":4294967296}}"#].concat()),
+        ("twice", [&whole[..16], br#"{"release":{"device":"","device":""}}"#].concat()),
+    ];
+    seeds.extend(damaged.map(|(name, bytes)| (name.to_owned(), bytes)));
+    seeds
+}
+
+#[test]
+fn the_seeds_are_committed() {
+    corpus::seeds("agent_records", seeds());
+}
+
+#[test]
+fn the_corpus_of_records_holds() {
+    corpus::replay("agent_records", 17, fuzz::record);
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 4000, failure_persistence: None, ..Config::default() })]
+
+    #[test]
+    fn damaged_records_hold(
+        seed in any::<Index>(),
+        damages in vec((0..3, any::<Index>(), any::<u8>()), 1..4),
+    ) {
+        let seeds = seeds();
+        let mut record = seed.get(&seeds).1.clone();
+        for (kind, at, octet) in damages {
+            let at = at.index(record.len());
+            match kind {
+                0 => record[at] = octet,
+                1 => drop(record.remove(at)),
+                _ => record.insert(at, octet),
+            }
+        }
+        fuzz::record(&record);
+    }
+}

@@ -1,0 +1,68 @@
+//! Re-entry of a port, which this process or the agent has opened.
+
+use std::sync::Arc;
+
+use fastlane_kernel::Interface;
+use fastlane_kernel::reentry::{self, Method, Reentry};
+use fastlane_kernel::tap::TapQueue;
+
+use crate::agent::AgentClient;
+use crate::agent::records::Request;
+
+/// Re-entry into the interface of a port, for the main thread, which follows the interface.
+#[derive(Debug)]
+pub(crate) enum PortReentry {
+    /// Re-entry of this process.
+    Own(Reentry),
+    /// Re-entry of the agent, with its number.
+    Agent(Arc<AgentClient>, u32),
+}
+
+impl PortReentry {
+    /// Opens re-entry queues, by the agent if there is one.
+    ///
+    /// # Errors
+    /// The reason of the kernel or of the agent.
+    pub(super) fn open(
+        interface: &Interface,
+        method: Method,
+        queues: usize,
+        agent: Option<&Arc<AgentClient>>,
+    ) -> Result<(Self, Vec<TapQueue>), String> {
+        let Some(agent) = agent else {
+            let opened = reentry::open(interface, method, queues);
+            let (reentry, queues) = opened.map_err(|error| error.to_string())?;
+            return Ok((Self::Own(reentry), queues));
+        };
+        let (number, files) = agent.reenter(interface.index, queues)?;
+        let queues = reentry::adopt(files).map_err(|error| error.to_string())?;
+        Ok((Self::Agent(Arc::clone(agent), number), queues))
+    }
+
+    /// Follows another Ethernet address of the interface.
+    ///
+    /// # Errors
+    /// The reason of the kernel or of the agent.
+    pub(crate) fn follow_mac(&self, interface: &Interface) -> Result<(), String> {
+        match self {
+            Self::Own(reentry) => reentry.follow_mac(interface).map_err(|error| error.to_string()),
+            Self::Agent(agent, number) => redirect(agent, *number, interface),
+        }
+    }
+
+    /// Redirects to another interface, which has taken the place of a removed one.
+    ///
+    /// # Errors
+    /// The reason of the kernel or of the agent.
+    pub(super) fn redirect_to(&mut self, interface: &Interface) -> Result<(), String> {
+        match self {
+            Self::Own(reentry) => reentry.redirect_to(interface).map_err(|error| error.to_string()),
+            Self::Agent(agent, number) => redirect(agent, *number, interface),
+        }
+    }
+}
+
+fn redirect(agent: &AgentClient, reentry: u32, interface: &Interface) -> Result<(), String> {
+    let device = agent.token(interface.index).ok_or("the agent has no device on its interface")?;
+    agent.change(&Request::Redirect { reentry, device }, &[])
+}

@@ -1,0 +1,116 @@
+//! The agent is away: its clients' traffic goes on, and the next agent takes them over.
+
+use std::process::Command;
+use std::thread;
+
+use fastlane_tests::{Agent, Application, Echo, Lab, Mechanism, binary, eventually};
+use serde_json::{Value, json};
+
+use crate::{configuration, traffic};
+
+/// Asserts that a restarted agent has the device of a client again.
+#[track_caller]
+fn is_taken_over(agent: &Agent) {
+    eventually("the client comes back", || agent.process().stderr().contains("`wire0` again"));
+}
+
+#[test]
+fn no_packet_is_lost_while_the_agent_is_killed_and_started_again() {
+    for mechanism in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
+        let Some(lab) = Lab::new("agent-killed", 1) else { return };
+        let Some(mut agent) = Agent::start(&lab, &Agent::pools()) else { return };
+        let macswap = agent.macswap(&lab, configuration(mechanism));
+        let flows = || macswap.totals().wire("received_packets");
+        thread::scope(|scope| {
+            let report = scope.spawn(|| traffic(&lab, 20_000, 5000));
+            eventually("packets flow", || flows() > 500);
+            agent.kill();
+            let at_kill = flows();
+            eventually("packets flow without the agent", || flows() > at_kill + 1000);
+            assert_eq!(agent.pinned(), 1);
+            agent.run(&lab);
+            is_taken_over(&agent);
+            let taken_over = flows();
+            eventually("packets flow with the next agent", || flows() > taken_over + 500);
+            report.join().expect("no panic").assert_intact();
+        });
+        // The next agent controls the program: it counts, and replaces the rules.
+        eventually("all packets are counted", || macswap.totals().wire("steer_claimed") == 20_000);
+        let file = macswap.session().with_extension("json");
+        let text = std::fs::read_to_string(&file).expect("the configuration");
+        let mut changed: Value = serde_json::from_str(&text).expect("JSON");
+        changed["ports"]["wire"]["steer"] = json!([{"udp-port": 40_001}]);
+        std::fs::write(&file, changed.to_string()).expect("the file is ours");
+        let mut reload = Command::new(binary("fastlane"));
+        let done = reload.arg("reload").arg(macswap.session()).output().expect("it starts");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let mut echo = Echo::new(&lab.right, "wire0");
+        assert!(!echo.try_once(std::time::Duration::from_millis(300)), "its rule is gone");
+        let ended = macswap.stop();
+        assert_eq!(ended.drops(), 0, "{}", ended.stderr);
+        eventually("nothing stays", || agent.pinned() == 0);
+    }
+}
+
+#[test]
+fn an_agent_that_ends_by_a_signal_leaves_the_traffic_too() {
+    let Some(lab) = Lab::new("agent-stopped", 1) else { return };
+    let Some(mut agent) = Agent::start(&lab, &Agent::pools()) else { return };
+    let macswap = agent.macswap(&lab, configuration(Mechanism::XdpNative));
+    for _ in 0..3 {
+        let ended = agent.stop();
+        assert!(ended.status.success(), "{}", ended.stderr);
+        traffic(&lab, 200, 5000).assert_intact();
+        agent.run(&lab);
+        is_taken_over(&agent);
+    }
+    macswap.stop();
+    eventually("nothing stays", || agent.pinned() == 0);
+}
+
+#[test]
+fn what_a_client_had_that_ended_meanwhile_is_released() {
+    let Some(lab) = Lab::new("agent-meanwhile", 1) else { return };
+    let Some(mut agent) = Agent::start(&lab, &Agent::pools()) else { return };
+    let macswap = agent.macswap(&lab, configuration(Mechanism::XdpNative));
+    agent.kill();
+    macswap.kill();
+    // Without its sockets the program claims nothing.
+    let ping = ["ping", "-c", "2", "-i", "0.05", "-W", "5", "-q", fastlane_tests::LEFT];
+    assert!(lab.right.run(&ping).contains(" 2 received"));
+    assert_eq!(agent.pinned(), 1);
+    agent.run(&lab);
+    // The next application need not wait for the end of the grace period itself.
+    let macswap = agent.macswap(&lab, configuration(Mechanism::XdpNative));
+    traffic(&lab, 500, 5000).assert_intact();
+    assert_eq!(agent.pinned(), 1);
+    macswap.stop();
+    eventually("nothing stays", || agent.pinned() == 0);
+}
+
+#[test]
+fn an_application_is_replaced_without_loss_of_its_sockets() {
+    let Some(lab) = Lab::new("agent-handover", 1) else { return };
+    let Some(agent) = Agent::start(&lab, &Agent::pools()) else { return };
+    let mut configuration = configuration(Mechanism::XdpNative);
+    configuration["lanes"] = json!({"frames": 32_768});
+    let mut macswap = agent.macswap(&lab, configuration);
+    // Pool, socket, and the connection to the agent.
+    let keeper = macswap.keeper(3);
+    for _ in 0..2 {
+        let session = macswap.session().to_owned();
+        macswap.kill();
+        assert_eq!(agent.pinned(), 1);
+        let config = session.with_extension("json");
+        let command = fastlane_tests::unprivileged(&lab, "macswap", &config);
+        macswap = Application::run(command, session);
+        let stderr = macswap.process.stderr();
+        assert!(stderr.contains("the ports on AF_XDP are taken over"), "{stderr}");
+        traffic(&lab, 500, 5000).assert_intact();
+        macswap.is_kept_by(&keeper, 3);
+    }
+    macswap.stop();
+    assert_eq!(agent.pinned(), 1, "the holder keeps it");
+    keeper.kill();
+    eventually("nothing stays", || agent.pinned() == 0);
+}

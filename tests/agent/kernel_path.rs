@@ -1,0 +1,38 @@
+//! Packets labelled `Kernel` by an application without privilege re-enter Linux.
+
+use fastlane_tests::{Agent, Application, LEFT, Lab, Mechanism, eventually};
+use serde_json::json;
+
+/// Returns the configuration of an application with the default path into Linux, and the pools that
+/// let it claim ICMP and ARP.
+fn claims_pings(mechanism: Mechanism) -> (serde_json::Value, serde_json::Value) {
+    let rules = json!([{"ip-protocol": "icmp"}, {"ethertype": "arp"}]);
+    let mut configuration = Application::steered(&mechanism.on("wire0"));
+    configuration["ports"]["wire"]["steer"] = rules.clone();
+    let mut pools = Agent::pools();
+    pools["upf"]["steer"] = rules;
+    (configuration, pools)
+}
+
+#[test]
+fn packets_for_linux_reenter_on_their_interface() {
+    for mechanism in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
+        let Some(lab) = Lab::new("agent-reenter", 2) else { return };
+        let (configuration, pools) = claims_pings(mechanism);
+        let Some(agent) = Agent::start(&lab, &pools) else { return };
+        let (command, session) = agent.client(&lab, "all_kernel", configuration);
+        let application = Application::run(command, session);
+        fastlane_tests::assert_unprivileged(&application.process);
+        let ping = ["ping", "-c", "10", "-i", "0.05", "-W", "5", "-q", LEFT];
+        assert!(lab.right.run(&ping).contains(" 10 received"));
+        assert!(application.totals().wire("verdict_kernel") >= 11, "pings and ARP");
+        // Re-entry follows the address of the interface.
+        lab.left.run(&["ip", "link", "set", "wire0", "address", "02:00:00:00:77:55"]);
+        lab.right.run(&["ip", "neighbour", "flush", "dev", "wire0"]);
+        eventually("the new address is followed", || {
+            let one = ["ping", "-c", "1", "-W", "1", "-q", LEFT];
+            lab.right.attempt(&one).status.success()
+        });
+        application.stop();
+    }
+}

@@ -1,0 +1,71 @@
+//! The key `privileges`: which process opens the ports, and what is said if neither can.
+
+use fastlane_tests::{Agent, Application, Lab, Mechanism, Process, eventually};
+use serde_json::{Value, json};
+
+use crate::{configuration, traffic};
+
+fn with(privileges: &str) -> Value {
+    let mut configuration = configuration(Mechanism::XdpNative);
+    configuration["privileges"] = json!(privileges);
+    configuration
+}
+
+/// Runs macswap without any capability until it refuses to start. Returns its messages.
+#[track_caller]
+fn refused(lab: &Lab, agent: &Agent, configuration: Value, words: &[&str]) {
+    let (command, _) = agent.client(lab, "macswap", configuration);
+    let ended = Process::start(command).wait();
+    assert_eq!(ended.status.code(), Some(4), "{}", ended.stderr);
+    for word in words {
+        assert!(ended.stderr.contains(word), "no `{word}` in {}", ended.stderr);
+    }
+}
+
+#[test]
+fn without_capabilities_and_without_an_agent_both_remedies_are_named() {
+    let Some(lab) = Lab::new("privileges-none", 1) else { return };
+    let Some(mut agent) = Agent::start(&lab, &Agent::pools()) else { return };
+    agent.stop();
+    let socket = agent.socket().display().to_string();
+    let missing = "CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON missing for AF_XDP on `wire0`";
+    let remedies = ["fastlane agent", "run as root", "AmbientCapabilities="];
+    let words = [&["port `wire`: ", missing, &socket][..], &remedies].concat();
+    refused(&lab, &agent, with("auto"), &words);
+    let words = ["the agent cannot be reached at", &socket, "start `fastlane agent`"];
+    refused(&lab, &agent, with("agent"), &words);
+    refused(&lab, &agent, with("own"), &["CAP_"]);
+}
+
+#[test]
+fn own_does_not_ask_the_agent_and_auto_asks_only_without_capabilities() {
+    let Some(lab) = Lab::new("privileges-choice", 1) else { return };
+    let Some(agent) = Agent::start(&lab, &Agent::pools()) else { return };
+    refused(&lab, &agent, with("own"), &["CAP_"]);
+    // Root has the capabilities, and is in no pool of the agent.
+    for privileges in ["auto", "own"] {
+        let mut configuration = with(privileges);
+        configuration["agent"] = json!(agent.socket());
+        let macswap = Application::macswap(&lab, configuration);
+        traffic(&lab, 200, 5000).assert_intact();
+        assert_eq!(agent.pinned(), 0);
+        macswap.stop();
+    }
+    let mut configuration = with("agent");
+    configuration["agent"] = json!(agent.socket());
+    let (status, message) = Application::refused(&lab, &[], configuration);
+    assert_eq!(status, Some(4), "{message}");
+    assert!(message.contains("user 0 (group 0) may use no pool of the agent"), "{message}");
+    agent.macswap(&lab, with("agent")).stop();
+    eventually("nothing stays", || agent.pinned() == 0);
+}
+
+#[test]
+fn drivers_that_the_agent_does_not_open_are_refused_by_name() {
+    let Some(lab) = Lab::new("privileges-drivers", 1) else { return };
+    let Some(agent) = Agent::start(&lab, &Agent::pools()) else { return };
+    let packet = configuration(Mechanism::Packet);
+    refused(&lab, &agent, packet, &["port `wire`: the agent opens no AF_PACKET sockets"]);
+    let tap = json!({"ports": {"wire": {"driver": {"tap": {}}}}});
+    refused(&lab, &agent, tap, &["port `wire`: the agent opens no TAP devices"]);
+}
