@@ -3,7 +3,9 @@
 use std::process::Command;
 use std::thread;
 
-use fastlane_tests::{Agent, Application, Echo, Lab, Mechanism, binary, eventually};
+use fastlane_tests::{
+    Agent, Application, Echo, Lab, Mechanism, Process, binary, eventually, unprivileged,
+};
 use serde_json::{Value, json};
 
 use crate::{configuration, traffic};
@@ -96,13 +98,16 @@ fn an_application_is_replaced_without_loss_of_its_sockets() {
     configuration["lanes"] = json!({"frames": 32_768});
     let mut macswap = agent.macswap(&lab, configuration);
     // Pool, socket, and the connection to the agent.
-    let keeper = macswap.keeper(3);
+    let mut command = unprivileged(&lab, "fastlane");
+    command.arg("keep").arg(macswap.session()).args(["--seconds", "60"]);
+    let keeper = Process::start(command);
+    macswap.is_kept_by(&keeper, 3);
     for _ in 0..2 {
         let session = macswap.session().to_owned();
         macswap.kill();
         assert_eq!(agent.pinned(), 1);
-        let config = session.with_extension("json");
-        let command = fastlane_tests::unprivileged(&lab, "macswap", &config);
+        let mut command = unprivileged(&lab, "macswap");
+        command.arg(session.with_extension("json"));
         macswap = Application::run(command, session);
         let stderr = macswap.process.stderr();
         assert!(stderr.contains("the ports on AF_XDP are taken over"), "{stderr}");

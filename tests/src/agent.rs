@@ -151,7 +151,9 @@ impl Agent {
     pub fn client(&self, lab: &Lab, program: &str, mut configuration: Value) -> (Command, PathBuf) {
         configuration["agent"] = json!(self.socket);
         let (path, session) = Application::configure(lab, configuration);
-        (unprivileged(lab, program, &path), session)
+        let mut command = unprivileged(lab, program);
+        command.arg(path);
+        (command, session)
     }
 
     /// Starts macswap on the left host as [`NOBODY`] without any capability, and waits until it
@@ -169,14 +171,13 @@ impl Agent {
     }
 }
 
-/// Returns the command that runs a program with a configuration on the left host as [`NOBODY`]
-/// without any capability.
+/// Returns the command that runs a program on the left host as [`NOBODY`] without any capability.
 ///
 /// # Panics
 /// When the program cannot be copied to where everybody may read it.
 #[track_caller]
 #[must_use]
-pub fn unprivileged(lab: &Lab, program: &str, configuration: &Path) -> Command {
+pub fn unprivileged(lab: &Lab, program: &str) -> Command {
     everyone(lab.directory());
     // Where the programs are built, nobody may be let in.
     let copy = lab.file(program);
@@ -186,7 +187,7 @@ pub fn unprivileged(lab: &Lab, program: &str, configuration: &Path) -> Command {
     let user = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
     let mut command = lab.left.command(&["setpriv"]);
     command.args(user).args(["--clear-groups", "--bounding-set=-all", "--inh-caps=-all"]);
-    command.arg("--no-new-privs").arg(copy).arg(configuration);
+    command.arg("--no-new-privs").arg(copy);
     command.env("XDG_RUNTIME_DIR", lab.directory());
     command
 }

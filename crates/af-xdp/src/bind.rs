@@ -182,7 +182,7 @@ struct Binder<'a> {
 impl<'a> Binder<'a> {
     /// Creates a binder for a lane with this number of queues.
     fn new(pool: &'a PoolLayout, queues: usize) -> Result<Self, Error> {
-        if !FRAME_SIZES.contains(&pool.frame_size()) {
+        if !pool.frame_size().is_power_of_two() || !FRAME_SIZES.contains(&pool.frame_size()) {
             return Err(Error::FrameSize { size: pool.frame_size() });
         }
         Ok(Self { pool, umems: Vec::new(), quota: FrameQuota::new(pool, queues) })
