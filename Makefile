@@ -59,6 +59,7 @@ check: install-packages ## Format, lints, generated files, licences, the other a
 	crates/steer/bpf/build --check
 	$(CARGO) run --quiet -p macswap -- --schema | diff -u fastlane.schema.json -
 	$(CARGO) run --quiet -p upf -- schema | diff -u apps/upf/upf.schema.json -
+	$(CARGO) run --quiet -p fastlane-cli -- agent --schema | diff -u agent.schema.json -
 	$(CARGO) test --quiet -p fastlane-tests --test tidy
 	lab/licences
 	lab/cross-check aarch64-unknown-linux-gnu

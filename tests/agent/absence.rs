@@ -98,7 +98,7 @@ fn an_application_is_replaced_without_loss_of_its_sockets() {
     configuration["lanes"] = json!({"frames": 32_768});
     let mut macswap = agent.macswap(&lab, configuration);
     // Pool, socket, and the connection to the agent.
-    let mut command = unprivileged(&lab, "fastlane");
+    let mut command = unprivileged(&lab, &lab.left, "fastlane");
     command.arg("keep").arg(macswap.session()).args(["--seconds", "60"]);
     let keeper = Process::start(command);
     macswap.is_kept_by(&keeper, 3);
@@ -106,7 +106,7 @@ fn an_application_is_replaced_without_loss_of_its_sockets() {
         let session = macswap.session().to_owned();
         macswap.kill();
         assert_eq!(agent.pinned(), 1);
-        let mut command = unprivileged(&lab, "macswap");
+        let mut command = unprivileged(&lab, &lab.left, "macswap");
         command.arg(session.with_extension("json"));
         macswap = Application::run(command, session);
         let stderr = macswap.process.stderr();

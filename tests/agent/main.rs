@@ -6,6 +6,7 @@ mod hostile;
 mod kernel_path;
 mod privileges;
 mod steering;
+mod taps;
 
 use fastlane_tests::{Agent, Application, Lab, Mechanism, Report, assert_unprivileged, measure};
 use serde_json::{Value, json};

@@ -66,6 +66,4 @@ fn drivers_that_the_agent_does_not_open_are_refused_by_name() {
     let Some(agent) = Agent::start(&lab, &Agent::pools()) else { return };
     let packet = configuration(Mechanism::Packet);
     refused(&lab, &agent, packet, &["port `wire`: the agent opens no AF_PACKET sockets"]);
-    let tap = json!({"ports": {"wire": {"driver": {"tap": {}}}}});
-    refused(&lab, &agent, tap, &["port `wire`: the agent opens no TAP devices"]);
 }

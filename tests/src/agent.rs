@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::{Value, json};
 
-use crate::{Application, Ended, Lab, Process, binary};
+use crate::{Application, Ended, Host, Lab, Process, binary};
 
 /// User id of the applications without privilege.
 pub const NOBODY: u32 = 65534;
@@ -148,10 +148,24 @@ impl Agent {
     /// When the program cannot be copied to where everybody may read it.
     #[track_caller]
     #[must_use]
-    pub fn client(&self, lab: &Lab, program: &str, mut configuration: Value) -> (Command, PathBuf) {
+    pub fn client(&self, lab: &Lab, program: &str, configuration: Value) -> (Command, PathBuf) {
+        self.client_on(lab, &lab.left, program, configuration)
+    }
+
+    /// Returns the command that runs a program on a host as [`client`](Self::client) does on the
+    /// left one.
+    #[track_caller]
+    #[must_use]
+    pub fn client_on(
+        &self,
+        lab: &Lab,
+        host: &Host,
+        program: &str,
+        mut configuration: Value,
+    ) -> (Command, PathBuf) {
         configuration["agent"] = json!(self.socket);
         let (path, session) = Application::configure(lab, configuration);
-        let mut command = unprivileged(lab, program);
+        let mut command = unprivileged(lab, host, program);
         command.arg(path);
         (command, session)
     }
@@ -171,13 +185,13 @@ impl Agent {
     }
 }
 
-/// Returns the command that runs a program on the left host as [`NOBODY`] without any capability.
+/// Returns the command that runs a program on a host as [`NOBODY`] without any capability.
 ///
 /// # Panics
 /// When the program cannot be copied to where everybody may read it.
 #[track_caller]
 #[must_use]
-pub fn unprivileged(lab: &Lab, program: &str) -> Command {
+pub fn unprivileged(lab: &Lab, host: &Host, program: &str) -> Command {
     everyone(lab.directory());
     // Where the programs are built, nobody may be let in.
     let copy = lab.file(program);
@@ -185,7 +199,7 @@ pub fn unprivileged(lab: &Lab, program: &str) -> Command {
         std::fs::copy(binary(program), &copy).expect("the program can be copied");
     }
     let user = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
-    let mut command = lab.left.command(&["setpriv"]);
+    let mut command = host.command(&["setpriv"]);
     command.args(user).args(["--clear-groups", "--bounding-set=-all", "--inh-caps=-all"]);
     command.arg("--no-new-privs").arg(copy);
     command.env("XDG_RUNTIME_DIR", lab.directory());

@@ -15,11 +15,13 @@ use fastlane::kernel::reentry::{self, Method, Reentry};
 use fastlane_af_xdp::{self as af_xdp, OpenRequest};
 use fastlane_core::PortId;
 
+use crate::answer::Answer;
 use crate::config::Pool;
 use crate::device::{ClientDevice, Grant, allowed};
 use crate::pool_memory::{FileId, PoolMemory};
 use crate::registry::{self, is_token};
 use crate::shared::Shared;
+use crate::taps::ClientTaps;
 
 /// Time within which a client must take a response.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -43,17 +45,16 @@ pub(crate) struct Client {
     devices: BTreeMap<String, ClientDevice>,
     /// Re-entries, each with the index of its interface. Its TAP ends with the client's queues.
     reentries: Vec<(u32, Reentry)>,
+    taps: ClientTaps,
     /// Memory that is or was a UMEM, with its length. It is pinned as long as a socket has it.
     memory: BTreeMap<FileId, u64>,
 }
 
-/// Response with its descriptors.
-type Answer = Result<(Response, Vec<OwnedFd>), String>;
-
 impl Client {
     pub(crate) fn new(shared: Arc<Shared>, peer: Peer, pools: Vec<Arc<Pool>>) -> Self {
         let (devices, memory) = (BTreeMap::new(), BTreeMap::new());
-        Self { shared, peer, pools, devices, reentries: vec![], memory }
+        let (reentries, taps) = (Vec::new(), ClientTaps::default());
+        Self { shared, peer, pools, devices, reentries, taps, memory }
     }
 
     /// Serves the client until it closes the connection or violates the protocol.
@@ -71,7 +72,13 @@ impl Client {
                 Err(reason) => break Some(reason),
             };
             drop(bytes);
-            let (response, sockets) = self.handle(request, descriptors).unwrap_or_else(|reason| {
+            let answer = match request {
+                Request::Tap(tap) if descriptors.is_empty() => {
+                    self.taps.open(&self.pools, tap, socket)
+                }
+                request => self.handle(request, descriptors),
+            };
+            let (response, sockets) = answer.unwrap_or_else(|reason| {
                 tracing::warn!("process {process} of user {user} is refused: {reason}");
                 (Response::Refused(reason), vec![])
             });
@@ -127,6 +134,8 @@ impl Client {
                 let counts = [claimed, passed, uncovered, too_long, reentered];
                 return Ok((Response::Counts(counts), vec![]));
             }
+            Request::Tap(_) => return Err("a TAP device needs no descriptor".to_owned()),
+            Request::SetTapDown { name } => self.taps.set_down(&name)?,
             Request::Reenter { device, queues } => return self.reenter(&device, queues),
             Request::Redirect { reentry, device } => {
                 let interface = self.device(&device)?.device.settings().index;

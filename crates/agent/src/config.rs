@@ -1,11 +1,12 @@
 //! Configuration of the agent: strict JSON, resolved into pools.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fastlane::config::Rule;
 use fastlane::config::raw::AGENT_SOCKET;
+use fastlane::config::{Rule, address_and_length};
 use fastlane_steer::Rules;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,10 +36,15 @@ pub struct Configuration {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PoolSettings {
     /// The interfaces by name. One application at a time has an interface.
+    #[serde(default)]
     pub interfaces: BTreeMap<String, QueueLimit>,
     /// Steering rules. Each rule of an application must be as narrow as one of them, or narrower.
     /// With an empty list an application may claim every frame, also those of remote logins.
     pub steer: Vec<Rule>,
+    /// TAP devices by name: the names under which an application may have one, each with the
+    /// addresses that it may have. Default: none.
+    #[serde(default)]
+    pub taps: BTreeMap<String, TapLimit>,
     /// Numeric user ids whose processes may use the pool.
     #[serde(default)]
     pub users: Vec<u32>,
@@ -48,6 +54,14 @@ pub struct PoolSettings {
     /// Maximum memory of the lanes of one application, in MiB. The kernel pins it.
     #[serde(default = "memory")]
     pub memory_mib: u64,
+}
+
+/// Limit of a TAP device of a pool.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct TapLimit {
+    /// Addresses with prefix lengths, such as `10.45.0.1/16`, that an application may set.
+    pub addresses: Vec<String>,
 }
 
 /// Limit of an interface of a pool.
@@ -86,6 +100,8 @@ pub(crate) struct Pool {
     pub(crate) interfaces: BTreeMap<String, QueueLimit>,
     /// Rules within which those of clients must be.
     pub(crate) rules: Rules,
+    /// Addresses that TAP devices may have, by name.
+    pub(crate) taps: BTreeMap<String, Vec<(IpAddr, u8)>>,
     /// Maximum memory of a client in bytes.
     pub(crate) memory: u64,
     users: Vec<u32>,
@@ -126,18 +142,33 @@ pub(crate) fn load(path: &Path) -> Result<Plan, Error> {
 }
 
 fn resolve(name: String, pool: PoolSettings) -> Result<Pool, String> {
-    let PoolSettings { interfaces, steer, users, groups, memory_mib } = pool;
+    let PoolSettings { interfaces, steer, taps, users, groups, memory_mib } = pool;
     let rules = fastlane::config::resolve_rules(&steer)
         .map_err(|what| format!("pools.{name}.steer: {what}"))?;
     if users.is_empty() && groups.is_empty() {
         let what = "there are no `users` and no `groups`, so nobody could use it";
         return Err(format!("pools.{name}: {what}; write at least one"));
     }
-    if interfaces.is_empty() {
-        return Err(format!("pools.{name}.interfaces: there is none; write at least one"));
+    if interfaces.is_empty() && taps.is_empty() {
+        return Err(format!(
+            "pools.{name}: there are no `interfaces` and no `taps`; write at least one"
+        ));
     }
+    let taps = taps.into_iter().map(|(tap, limit)| {
+        if tap.is_empty() || tap.len() > 15 || tap.contains(['%', '/', '\0', ' ']) {
+            return Err(format!("pools.{name}.taps: `{tap}` cannot be the name of an interface"));
+        }
+        let parse = |text: &String| {
+            address_and_length(text).ok_or_else(|| {
+                format!("pools.{name}.taps.{tap}: `{text}` is no address; write `10.45.0.1/16`")
+            })
+        };
+        let addresses = limit.addresses.iter().map(parse).collect::<Result<_, _>>()?;
+        Ok((tap.clone(), addresses))
+    });
+    let taps = taps.collect::<Result<_, String>>()?;
     let memory = memory_mib.saturating_mul(1 << 20);
-    Ok(Pool { name, interfaces, rules, memory, users, groups })
+    Ok(Pool { name, interfaces, rules, taps, memory, users, groups })
 }
 
 #[cfg(test)]
@@ -173,7 +204,9 @@ mod tests {
         for (configuration, words) in [
             (pool("usres", json!([1])), "did you mean `users`?"),
             (pool("users", json!([])), "no `users` and no `groups`"),
-            (pool("interfaces", json!({})), "pools.a.interfaces: there is none"),
+            (pool("interfaces", json!({})), "no `interfaces` and no `taps`"),
+            (pool("taps", json!({"a/b": {}})), "cannot be the name of an interface"),
+            (pool("taps", json!({"t": {"addresses": ["1.2.3.4"]}})), "`1.2.3.4` is no address"),
             (pool("steer", json!([{"udp-port": 1, "tcp-port": 2}])), "pools.a.steer: rule 1"),
             (json!({"pools": {}}), "pools: there is none"),
             (json!({"pools": {"a": {"interfaces": {"x": {}}, "users": [1]}}}), "`steer`"),

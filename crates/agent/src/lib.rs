@@ -8,6 +8,7 @@
 //! * `server` accepts connections, within limits; `client` serves one of them.
 //! * `device` is an interface that a client has; `registry` has at most one client for each, and
 //!   the devices that a restarted agent found pinned.
+//! * `taps` are the TAP devices of a client.
 //! * `pool_memory` checks the memory that a client sends.
 //!
 //! Every byte of a client is hostile. What a client has ends with its connection. If the agent
@@ -16,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod client;
 mod config;
 mod device;
@@ -25,10 +27,11 @@ mod pool_memory;
 mod registry;
 mod server;
 mod shared;
+mod taps;
 
 use std::path::Path;
 
-pub use config::{Configuration, PoolSettings, QueueLimit};
+pub use config::{Configuration, PoolSettings, QueueLimit, TapLimit};
 pub use error::Error;
 pub use server::run;
 

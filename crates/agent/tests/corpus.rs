@@ -31,6 +31,9 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
         json!({"set-max-length": {"device": token, "length": 9000}}),
         json!({"counts": {"device": token}}),
         json!({"detach": {"device": token}}),
+        json!({"tap": {"name": "n6", "mac": [2, 0, 0, 0, 0, 1], "mtu": 1500, "queues": 2,
+            "addresses": [["10.45.0.1", 16], ["2001:db8::1", 64]]}}),
+        json!({"set-tap-down": {"name": "n6"}}),
         json!({"reenter": {"device": token, "queues": 2}}),
         json!({"redirect": {"reentry": 0, "device": token}}),
     ];
@@ -63,7 +66,7 @@ fn the_seeds_are_committed() {
 
 #[test]
 fn the_corpus_of_records_holds() {
-    corpus::replay("agent_records", 17, fuzz::record);
+    corpus::replay("agent_records", 19, fuzz::record);
 }
 
 proptest! {

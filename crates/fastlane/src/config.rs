@@ -21,7 +21,7 @@ use serde_json::Value;
 pub(crate) use defaults::{AppDefaults, settings};
 
 pub use crate::diagnostic::{Diagnostic, nearest_word as nearest};
-pub use rules::{Rule, resolve as resolve_rules};
+pub use rules::{Rule, address_and_length, resolve as resolve_rules};
 
 use crate::Error;
 use plan::{Plan, Source};

@@ -18,6 +18,7 @@ mod local;
 mod memif;
 mod port_handover;
 mod port_reentry;
+mod port_tap;
 mod preflight;
 mod reopen;
 mod reopened;

@@ -59,21 +59,14 @@ fn needs(port: &PortPlan) -> &'static [Capability] {
 /// # Errors
 /// Names the first port that it cannot open.
 fn check_drivers(plan: &Plan) -> Result<(), Error> {
-    let refuse = |port: &PortPlan, what: &str, remedy: &str| {
-        let reason =
-            format!("the agent opens no {what}; {remedy}, or give this program CAP_NET_ADMIN");
-        Err(Error::port(&port.name, reason))
-    };
-    for port in &plan.ports {
-        match (&port.driver, &port.kernel) {
-            (Driver::AfPacket(_), _) => return refuse(port, "AF_PACKET sockets", "use `af-xdp`"),
-            (Driver::Tap(_), _) | (_, KernelPlan::Tap(_)) => {
-                return refuse(port, "TAP devices as ports or kernel peers", "use `re-enter`");
-            }
-            _ => {}
+    let mut ports = plan.ports.iter();
+    match ports.find(|port| matches!(port.driver, Driver::AfPacket(_))) {
+        None => Ok(()),
+        Some(port) => {
+            let what = "the agent opens no AF_PACKET sockets; use the driver `af-xdp`";
+            Err(Error::port(&port.name, what))
         }
     }
-    Ok(())
 }
 
 /// Returns the connection to the agent if the ports are opened through it, `None` if this process

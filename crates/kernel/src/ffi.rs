@@ -3,13 +3,15 @@
 #![allow(unsafe_code, reason = "ioctls")]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 /// Requests of `linux/if_tun.h`: `_IOR('T', 210, unsigned int)`, `_IOR('T', 215, int)`.
 const TUNGETIFF: libc::Ioctl = 0x8004_54d2_u32 as libc::Ioctl;
 const TUNGETVNETHDRSZ: libc::Ioctl = 0x8004_54d7_u32 as libc::Ioctl;
+/// Request `SIOCGSKNS` of `linux/sockios.h`.
+const SOCKET_NAMESPACE: libc::Ioctl = 0x894c;
 /// Request `SIOCETHTOOL`.
 const ETHTOOL: libc::Ioctl = 0x8946;
 
@@ -41,6 +43,17 @@ pub(crate) fn refuse_all(socket: BorrowedFd<'_>) -> io::Result<()> {
         libc::setsockopt(file, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program, length)
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Opens the network namespace of a socket. An accepted Unix socket is in that of its client.
+pub(crate) fn socket_namespace(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: SIOCGSKNS has no argument.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), SOCKET_NAMESPACE) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just created this descriptor (with O_CLOEXEC), and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
 /// Layout of `struct ethtool_drvinfo`.

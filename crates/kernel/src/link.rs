@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
 
@@ -27,6 +28,18 @@ pub(crate) fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
 pub(crate) fn set_flags(index: u32, set: i32, clear: i32) -> io::Result<()> {
     let header = link_header(index, set as u32, (set | clear) as u32);
     ask(Request::new(libc::RTM_NEWLINK, 0, &header)).map(drop)
+}
+
+/// Moves an interface into another network namespace, under this name, and sets it up there.
+pub(crate) fn move_to(index: u32, namespace: BorrowedFd<'_>, name: Option<&str>) -> io::Result<()> {
+    let up = libc::IFF_UP as u32;
+    let request = Request::new(libc::RTM_NEWLINK, 0, &link_header(index, up, up))
+        .attribute(libc::IFLA_NET_NS_FD, &namespace.as_raw_fd().to_ne_bytes());
+    let request = match name {
+        Some(name) => request.attribute(libc::IFLA_IFNAME, &[name.as_bytes(), b"\0"].concat()),
+        None => request,
+    };
+    ask(request).map(drop)
 }
 
 /// Disables IPv6 address generation, so that the interface gets no address when it comes up.

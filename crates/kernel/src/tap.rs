@@ -4,6 +4,7 @@
 //! section 5.1.6, in the byte order of the machine.
 
 mod adopt;
+mod client_namespace;
 mod drop_counter;
 mod tap_queue;
 
@@ -16,6 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 pub use adopt::adopt;
+pub use client_namespace::open_for_client;
 pub use tap_queue::{Carrier, TapQueue};
 
 use crate::error::{Error, NET_ADMIN};
@@ -90,6 +92,12 @@ pub struct TapSwitch {
 }
 
 impl TapSwitch {
+    /// Returns the name of the interface.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Sets the interface down. Linux then refuses or counts what is sent on it; what was sent
     /// before is still received. Closing a device frees what it holds, and counts nothing.
     ///

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use fastlane_af_xdp as af_xdp;
 
-use super::records::{self, Attach, Attached, BindLane, Request, Response, Resume, Token};
+use super::records::{
+    self, Attach, Attached, BindLane, Request, Response, Resume, TapRequest, Token,
+};
 use super::seqpacket::{self, Received};
 
 /// Time within which the agent must respond. Binding waits up to three seconds for each queue.
@@ -179,6 +181,18 @@ impl AgentClient {
             (Response::Reentry(number), files) if files.len() == queues as usize => {
                 Ok((number, files))
             }
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Creates a TAP device. Returns its queues.
+    ///
+    /// # Errors
+    /// The reason of the agent.
+    pub(crate) fn tap(&self, tap: TapRequest) -> Result<Vec<OwnedFd>, String> {
+        let queues = tap.queues as usize;
+        match self.request(&Request::Tap(tap), &[], PATIENCE)? {
+            (Response::Tap, files) if files.len() == queues => Ok(files),
             _ => Err(unexpected()),
         }
     }

@@ -10,6 +10,8 @@
 //!
 //! A client says nothing about who it is: the kernel tells the agent.
 
+use std::net::IpAddr;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +91,13 @@ pub enum Request {
         /// Number of queues.
         queues: u32,
     },
+    /// Creates a TAP device in the network namespace of the client. Response: [`Response::Tap`].
+    Tap(TapRequest),
+    /// Sets a TAP device down, before its queues are closed. Response: [`Response::Done`].
+    SetTapDown {
+        /// Name of the interface.
+        name: String,
+    },
     /// Lets a re-entry follow its interface, or another one that has taken its place. Response:
     /// [`Response::Done`].
     Redirect {
@@ -138,6 +147,22 @@ pub struct BindLane {
     pub devices: Vec<LaneQueues>,
 }
 
+/// TAP device to be created.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TapRequest {
+    /// Name of the interface.
+    pub name: String,
+    /// Ethernet address; `None` lets the kernel choose one.
+    pub mac: Option<[u8; 6]>,
+    /// MTU in bytes; `None` leaves it at 1500.
+    pub mtu: Option<u32>,
+    /// Number of queues.
+    pub queues: u32,
+    /// Addresses with prefix lengths.
+    pub addresses: Vec<(IpAddr, u8)>,
+}
+
 /// Queues of a device.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -160,6 +185,8 @@ pub enum Response {
     Attached(Attached),
     /// The sockets of a lane were bound. They are the descriptors, in the order of the request.
     Bound(Vec<BoundQueue>),
+    /// A TAP device was created. Its queues are the descriptors.
+    Tap,
     /// Re-entry with this number was opened. Its queues are the descriptors.
     Reentry(u32),
     /// Counters: claimed, passed, uncovered, too long, re-entered.

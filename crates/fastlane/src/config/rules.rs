@@ -210,7 +210,8 @@ impl<'de> Deserialize<'de> for Prefix {
 }
 
 /// Splits `10.0.0.1/24`. The length is not checked against the address family.
-pub(super) fn address_and_length(text: &str) -> Option<(IpAddr, u8)> {
+#[must_use]
+pub fn address_and_length(text: &str) -> Option<(IpAddr, u8)> {
     let (address, length) = text.split_once('/')?;
     Some((address.parse().ok()?, length.parse().ok()?))
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use fastlane_af_xdp as af_xdp;
 use fastlane_core::{Filter, LossReader, Statistics};
 use fastlane_kernel::af_packet;
-use fastlane_kernel::tap::TapSwitch;
 use fastlane_steer::{Counts, Rules};
 use fastlane_table::counters::{Counters, PortCounter};
 
@@ -13,6 +12,7 @@ use super::dpdk_environment::Dpdk;
 use super::lane_filter::LaneRules;
 use super::link_state::Link;
 use super::port_reentry::PortReentry;
+use super::port_tap::PortTap;
 use crate::agent::AgentClient;
 
 /// Steering programs, lane rules and links of all ports. Dropping it detaches the programs from
@@ -23,7 +23,7 @@ pub(crate) struct Devices {
     pub(crate) agent: Option<Arc<AgentClient>>,
     pub(super) af_xdp: Vec<(usize, af_xdp::Device)>,
     pub(super) af_packet: Vec<(usize, af_packet::Device)>,
-    pub(super) taps: Vec<TapSwitch>,
+    pub(super) taps: Vec<PortTap>,
     pub(super) links: Vec<Link>,
     /// DPDK with the memory of the lanes, for ports that are reopened.
     pub(super) dpdk: Option<Dpdk>,

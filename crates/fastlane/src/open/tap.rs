@@ -2,8 +2,11 @@
 
 use fastlane_kernel::tap::{self, Tap, TapSettings};
 
+use super::port_tap::PortTap;
 use super::{Hardware, OpenContext};
 use crate::Error;
+use crate::agent::AgentClient;
+use crate::agent::records::TapRequest;
 use crate::config::plan::{PortPlan, TapPlan, tap_plan};
 use crate::config::raw;
 
@@ -38,11 +41,38 @@ pub(super) fn create_or_adopt(
         Some(inherited) => {
             inherited.tap(number, queues).map_err(|reason| Error::port(&port.name, reason))?
         }
-        None => create(port, tap, hardware, queues)?,
+        None => match &context.devices.agent {
+            Some(agent) => create_by_agent(agent, port, tap, hardware, queues)?,
+            None => create(port, tap, hardware, queues)?,
+        },
     };
     context.handover.add_tap(number, &tap.queues);
-    context.devices.taps.push(tap.switch());
+    let agent = context.devices.agent.clone();
+    context.devices.taps.push(PortTap::new(tap.switch(), agent));
     Ok(tap)
+}
+
+/// Lets the agent create the TAP device, which must be one of its pool.
+fn create_by_agent(
+    agent: &AgentClient,
+    port: &PortPlan,
+    tap: &TapPlan,
+    hardware: Hardware,
+    queues: usize,
+) -> Result<Tap, Error> {
+    let refuse = |reason: String| Error::port(&port.name, reason);
+    let name = tap.name.clone().ok_or_else(|| {
+        refuse("the agent creates TAP devices of its pool only; write the `name` of one".to_owned())
+    })?;
+    let request = TapRequest {
+        name,
+        mac: tap.mac.map(|mac| mac.0).or(hardware.mac),
+        mtu: tap.mtu.or(hardware.mtu),
+        queues: u32::try_from(queues).unwrap_or(u32::MAX),
+        addresses: tap.addresses.clone(),
+    };
+    let files = agent.tap(request).map_err(refuse)?;
+    tap::adopt(files).map_err(|error| Error::port(&port.name, error))
 }
 
 fn create(port: &PortPlan, tap: &TapPlan, hardware: Hardware, queues: usize) -> Result<Tap, Error> {
