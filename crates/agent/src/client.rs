@@ -25,6 +25,8 @@ use crate::taps::ClientTaps;
 
 /// Time within which a client must take a response.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Number of refusals of a client that are logged as warnings. A hostile one causes any number.
+const MAX_WARNINGS: usize = 10;
 /// Maximum number of devices of a client. Each takes descriptors of the agent.
 const MAX_DEVICES: usize = 16;
 
@@ -61,6 +63,7 @@ impl Client {
     pub(crate) fn serve(mut self, socket: &OwnedFd) {
         let Peer { process, user, .. } = self.peer;
         tracing::debug!("process {process} of user {user} has connected");
+        let mut refusals = 0;
         let reason = loop {
             let Received { bytes, descriptors } = match seqpacket::receive(socket, None) {
                 Ok(Some(received)) => received,
@@ -79,7 +82,11 @@ impl Client {
                 request => self.handle(request, descriptors),
             };
             let (response, sockets) = answer.unwrap_or_else(|reason| {
-                tracing::warn!("process {process} of user {user} is refused: {reason}");
+                refusals += 1;
+                match refusals <= MAX_WARNINGS {
+                    true => tracing::warn!("process {process} of user {user}: {reason}"),
+                    false => tracing::debug!("process {process} of user {user}: {reason}"),
+                }
                 (Response::Refused(reason), vec![])
             });
             let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
