@@ -193,10 +193,12 @@ impl Agent {
 #[must_use]
 pub fn unprivileged(lab: &Lab, host: &Host, program: &str) -> Command {
     everyone(lab.directory());
-    // Where the programs are built, nobody may be let in.
+    // Where the programs are built, nobody may be let in. Another process copies it: a child that
+    // another thread starts would hold the file open for writing, and it could not be executed.
     let copy = lab.file(program);
     if !copy.exists() {
-        std::fs::copy(binary(program), &copy).expect("the program can be copied");
+        let done = Command::new("cp").arg(binary(program)).arg(&copy).status();
+        assert!(done.is_ok_and(|status| status.success()), "{program} cannot be copied");
     }
     let user = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
     let mut command = host.command(&["setpriv"]);

@@ -55,7 +55,7 @@ pub(super) fn reopen(
     });
     let queues = queues.collect();
     let interface = Some(interface);
-    Ok(Reopened { interface, queues, device: ReopenedDevice::AfPacket(device) })
+    Ok(Reopened { interface, queues, device: ReopenedDevice::AfPacket(Box::new(device)) })
 }
 
 fn open_device(

@@ -13,7 +13,7 @@ use crate::agent::records::Request;
 #[derive(Debug)]
 pub(crate) enum PortReentry {
     /// Re-entry of this process.
-    Own(Reentry),
+    Own(Box<Reentry>),
     /// Re-entry of the agent, with its number.
     Agent(Arc<AgentClient>, u32),
 }
@@ -32,7 +32,7 @@ impl PortReentry {
         let Some(agent) = agent else {
             let opened = reentry::open(interface, method, queues);
             let (reentry, queues) = opened.map_err(|error| error.to_string())?;
-            return Ok((Self::Own(reentry), queues));
+            return Ok((Self::Own(Box::new(reentry)), queues));
         };
         let (number, files) = agent.reenter(interface.index, queues)?;
         let queues = reentry::adopt(files).map_err(|error| error.to_string())?;

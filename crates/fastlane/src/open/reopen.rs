@@ -45,7 +45,7 @@ impl Devices {
     /// Returns the kernel's refusal; the frames of that queue stay in Linux.
     pub(crate) fn start_port(&mut self, port: usize, device: ReopenedDevice) -> Result<(), String> {
         match device {
-            ReopenedDevice::AfPacket(device) => self.af_packet.push((port, device)),
+            ReopenedDevice::AfPacket(device) => self.af_packet.push((port, *device)),
             ReopenedDevice::Dpdk(link) => {
                 let mine = self.links.iter_mut().filter(|it| it.number() == port);
                 mine.for_each(|it| it.set_device(Box::new(link.clone())));

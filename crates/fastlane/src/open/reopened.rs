@@ -35,6 +35,6 @@ pub(crate) enum ReopenedDevice {
         /// Socket of each queue of the device.
         sockets: Vec<(u32, OwnedFd)>,
     },
-    AfPacket(af_packet::Device),
+    AfPacket(Box<af_packet::Device>),
     Dpdk(fastlane_dpdk::Link),
 }
