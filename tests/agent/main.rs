@@ -5,6 +5,7 @@ mod attacks;
 mod hostile;
 mod kernel_path;
 mod privileges;
+mod reopened;
 mod start;
 mod steering;
 mod taps;
