@@ -119,3 +119,29 @@ fn an_application_is_replaced_without_loss_of_its_sockets() {
     keeper.kill();
     eventually("nothing stays", || agent.pinned() == 0);
 }
+
+#[test]
+fn an_application_that_is_replaced_after_a_restart_of_the_agent_opens_its_ports_anew() {
+    let Some(lab) = Lab::new("agent-both", 1) else { return };
+    let Some(mut agent) = Agent::start(&lab, &Agent::pools()) else { return };
+    let macswap = agent.macswap(&lab, configuration(Mechanism::XdpNative));
+    let mut command = unprivileged(&lab, &lab.left, "fastlane");
+    command.arg("keep").arg(macswap.session()).args(["--seconds", "60"]);
+    let keeper = Process::start(command);
+    macswap.is_kept_by(&keeper, 3);
+    agent.kill();
+    agent.run(&lab);
+    is_taken_over(&agent);
+    // The holder has the connection to the agent that has ended.
+    let session = macswap.session().to_owned();
+    macswap.kill();
+    let mut command = unprivileged(&lab, &lab.left, "macswap");
+    command.arg(session.with_extension("json"));
+    let macswap = Application::run(command, session);
+    let stderr = macswap.process.stderr();
+    assert!(stderr.contains("the inherited ports are closed and reopened"), "{stderr}");
+    traffic(&lab, 500, 5000).assert_intact();
+    macswap.stop();
+    keeper.kill();
+    eventually("nothing stays", || agent.pinned() == 0);
+}
