@@ -267,7 +267,7 @@ mod tests {
             let wild = rules.filter(|rule| rule.lengths[0] == 0).count();
             let expected = match flavour {
                 Flavour::Acl => 130..230,
-                Flavour::Firewall => 330..430,
+                Flavour::Firewall => 290..430,
                 Flavour::IpChain => 70..140,
             };
             assert!(expected.contains(&wild), "{flavour:?}: {wild}");

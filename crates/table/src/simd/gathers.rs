@@ -28,7 +28,7 @@ const OCTETS6: [u8; 16] = unsafe { std::mem::transmute(Ipv6Addr::from_bits(BITS6
 const _: () = assert!(u128::from_be_bytes(OCTETS6) == BITS6);
 
 impl Gather for Ipv4Addr {
-    #[inline]
+    #[inline(always)]
     fn gather(
         instructions: InstructionSet,
         words: TrieWords<'_>,
@@ -46,7 +46,7 @@ impl Gather for Ipv4Addr {
 }
 
 impl Gather for Ipv6Addr {
-    #[inline]
+    #[inline(always)]
     fn gather(
         instructions: InstructionSet,
         words: TrieWords<'_>,
