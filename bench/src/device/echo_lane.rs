@@ -42,7 +42,7 @@ impl std::fmt::Display for Mechanism {
 /// Device whose steering keeps frames coming; dropped after the queues.
 enum Device {
     AfXdp { _device: af_xdp::Device },
-    AfPacket { _device: af_packet::Device },
+    AfPacket { _device: Box<af_packet::Device> },
 }
 
 /// Lane that swaps addresses on one interface.
@@ -135,7 +135,7 @@ fn open(
             };
             let mut device = af_packet::Device::open(&settings, &rules)?;
             let queue = device.queue(PortId(0), 0).ok_or("no queue")?;
-            Ok((Box::new(queue), Device::AfPacket { _device: device }))
+            Ok((Box::new(queue), Device::AfPacket { _device: Box::new(device) }))
         }
     }
 }
