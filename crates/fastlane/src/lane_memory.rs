@@ -233,7 +233,10 @@ mod tests {
         faults();
         let before = faults();
         packets.iter_mut().for_each(|packet| packet.bytes_mut().fill(1));
-        assert_eq!(faults(), before);
+        // Pages that are not there take 8 faults in huge pages, 4,096 in small ones. On a machine
+        // that is short of memory a page of this program may have been reclaimed meanwhile.
+        let new = faults().minor - before.minor + faults().major - before.major;
+        assert!(new < 4, "{new} page faults");
         packets.iter_mut().for_each(|packet| memory.pool.release(packet));
     }
 
