@@ -10,7 +10,9 @@ mod start;
 mod steering;
 mod taps;
 
-use fastlane_tests::{Agent, Application, Lab, Mechanism, Report, assert_unprivileged, measure};
+use fastlane_tests::{
+    Agent, Application, Lab, Mechanism, Process, Report, assert_unprivileged, measure,
+};
 use serde_json::{Value, json};
 
 /// Returns the configuration of macswap, which has no path into Linux.
@@ -29,6 +31,17 @@ fn traffic(lab: &Lab, packets: u64, rate: u64) -> Report {
         "flows": {"count": 16},
     });
     measure(lab, &lab.right, &driver, app).0
+}
+
+/// Runs macswap without any capability until it refuses to start; the message must have all words.
+#[track_caller]
+fn refused(lab: &Lab, agent: &Agent, configuration: Value, words: &[&str]) {
+    let (command, _) = agent.client(lab, "macswap", configuration);
+    let ended = Process::start(command).wait();
+    assert_eq!(ended.status.code(), Some(4), "{}", ended.stderr);
+    for word in words {
+        assert!(ended.stderr.contains(word), "no `{word}` in {}", ended.stderr);
+    }
 }
 
 #[test]

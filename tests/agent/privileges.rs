@@ -1,25 +1,14 @@
 //! The key `privileges`: which process opens the ports, and what is said if neither can.
 
-use fastlane_tests::{Agent, Application, Lab, Mechanism, Process, eventually};
+use fastlane_tests::{Agent, Application, Lab, Mechanism, eventually};
 use serde_json::{Value, json};
 
-use crate::{configuration, traffic};
+use crate::{configuration, refused, traffic};
 
 fn with(privileges: &str) -> Value {
     let mut configuration = configuration(Mechanism::XdpNative);
     configuration["privileges"] = json!(privileges);
     configuration
-}
-
-/// Runs macswap without any capability until it refuses to start. Returns its messages.
-#[track_caller]
-fn refused(lab: &Lab, agent: &Agent, configuration: Value, words: &[&str]) {
-    let (command, _) = agent.client(lab, "macswap", configuration);
-    let ended = Process::start(command).wait();
-    assert_eq!(ended.status.code(), Some(4), "{}", ended.stderr);
-    for word in words {
-        assert!(ended.stderr.contains(word), "no `{word}` in {}", ended.stderr);
-    }
 }
 
 #[test]

@@ -6,18 +6,7 @@ use std::time::Duration;
 use fastlane_tests::{Agent, Echo, Lab, Mechanism, Process, binary};
 use serde_json::{Value, json};
 
-use crate::configuration;
-
-/// Runs macswap through the agent until it refuses to start; the message must have all words.
-#[track_caller]
-fn refused(lab: &Lab, agent: &Agent, configuration: Value, words: &[&str]) {
-    let (command, _) = agent.client(lab, "macswap", configuration);
-    let ended = Process::start(command).wait();
-    assert_eq!(ended.status.code(), Some(4), "{}", ended.stderr);
-    for word in words {
-        assert!(ended.stderr.contains(word), "no `{word}` in {}", ended.stderr);
-    }
-}
+use crate::{configuration, refused};
 
 #[test]
 fn rules_and_interfaces_outside_of_the_pool_are_refused() {

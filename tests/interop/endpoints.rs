@@ -217,24 +217,14 @@ impl<'a> DataNetwork<'a> {
     /// Sends an uplink packet by `send` and waits for it.
     #[track_caller]
     pub(crate) fn expect(&self, uplink: &UserPacket, send: impl FnOnce()) {
-        self.with(uplink.to, |socket| {
-            send();
-            let mut buffer = [0; 2048];
-            let (length, from) =
-                socket.recv_from(&mut buffer).expect("the uplink packet reaches the data network");
-            assert_eq!((from, &buffer[..length]), (uplink.from, &*uplink.payload));
-        });
+        self.with(uplink.to, |socket| uplink.expect_at(socket, send));
     }
 
     /// Sends an uplink packet by `send`, waits for it, and answers with `answer`.
     #[track_caller]
     pub(crate) fn exchange(&self, uplink: &UserPacket, answer: &UserPacket, send: impl FnOnce()) {
         self.with(uplink.to, |socket| {
-            send();
-            let mut buffer = [0; 2048];
-            let (length, from) =
-                socket.recv_from(&mut buffer).expect("the uplink packet reaches the data network");
-            assert_eq!((from, &buffer[..length]), (uplink.from, &*uplink.payload));
+            uplink.expect_at(socket, send);
             socket.send_to(&answer.payload, answer.to).expect("the data network sends");
         });
     }

@@ -1,6 +1,6 @@
 //! UDP packets of users and to them, over IPv4 and IPv6.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use fastlane_wire::checksum::{self, checksum};
 
@@ -24,6 +24,16 @@ pub(crate) struct UserPacket {
 }
 
 impl UserPacket {
+    /// Waits for this packet, which `send` sends, at a socket of its destination.
+    #[track_caller]
+    pub(crate) fn expect_at(&self, socket: &UdpSocket, send: impl FnOnce()) {
+        send();
+        let mut buffer = [0; 2048];
+        let (length, from) =
+            socket.recv_from(&mut buffer).expect("the uplink packet reaches the data network");
+        assert_eq!((from, &buffer[..length]), (self.from, &*self.payload));
+    }
+
     /// Creates a packet from the user.
     pub(crate) fn uplink(ue: IpAddr, to: SocketAddr, payload: &str) -> Self {
         Self { from: (ue, UE_PORT).into(), to, payload: payload.as_bytes().to_vec() }

@@ -87,23 +87,7 @@ fn usual4(bytes: &[u8]) -> Option<InnerPacket> {
         return None;
     }
     let ports = if has_ports(ip.protocol) { ports.map(U16::get) } else { [0; 2] };
-    Some(InnerPacket {
-        source: widened(ip.source),
-        destination: widened(ip.destination),
-        is_v6: false,
-        protocol: ip.protocol,
-        tos: ip.type_of_service,
-        time_to_live: ip.time_to_live,
-        fragment: Fragment::None,
-        dont_fragment: ip.dont_fragment(),
-        identification: u32::from(ip.identification.get()),
-        ports,
-        spi: None,
-        flow_label: 0,
-        is_complete: false,
-        length: length as u32,
-        transport: Ipv4::LENGTH as u16,
-    })
+    Some(InnerPacket { ports, ..of_ipv4(ip, length, Ipv4::LENGTH) })
 }
 
 fn four(bytes: &[u8]) -> Option<InnerPacket> {
@@ -121,23 +105,29 @@ fn four(bytes: &[u8]) -> Option<InnerPacket> {
         Fragment::Later => ([0; 2], None),
         _ => transport_of(&bytes[..length], transport, ip.protocol)?,
     };
-    Some(InnerPacket {
+    Some(InnerPacket { fragment, ports, spi, ..of_ipv4(ip, length, transport) })
+}
+
+/// Returns the fields of an IPv4 header. The packet counts as whole and without ports.
+#[inline(always)]
+fn of_ipv4(ip: &Ipv4, length: usize, transport: usize) -> InnerPacket {
+    InnerPacket {
         source: widened(ip.source),
         destination: widened(ip.destination),
         is_v6: false,
         protocol: ip.protocol,
         tos: ip.type_of_service,
         time_to_live: ip.time_to_live,
-        fragment,
+        fragment: Fragment::None,
         dont_fragment: ip.dont_fragment(),
         identification: u32::from(ip.identification.get()),
-        ports,
-        spi,
+        ports: [0; 2],
+        spi: None,
         flow_label: 0,
         is_complete: false,
         length: length as u32,
         transport: transport as u16,
-    })
+    }
 }
 
 /// Returns ports and IPsec security parameter index of the header at `at`. `None` if they are cut
