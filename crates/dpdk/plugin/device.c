@@ -81,12 +81,15 @@ int fastlane_device_info(uint16_t port, struct fastlane_device_info *device,
 	return 0;
 }
 
+#define KEY_8 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a
+#define KEY_32 KEY_8, KEY_8, KEY_8, KEY_8
+uint8_t fastlane_symmetric_key[FASTLANE_MAX_KEY] = { KEY_32, KEY_32, KEY_32, KEY_32 };
+
 int fastlane_configure(uint16_t port, struct fastlane_settings *settings,
 		       struct fastlane_error *error)
 {
 	struct rte_eth_dev_info info;
 	struct rte_eth_conf conf;
-	uint8_t key[FASTLANE_MAX_KEY];
 	uint64_t hashes;
 	int result = rte_eth_dev_info_get(port, &info);
 
@@ -108,8 +111,7 @@ int fastlane_configure(uint16_t port, struct fastlane_settings *settings,
 		conf.rx_adv_conf.rss_conf.rss_hf = hashes;
 	}
 	if (settings->symmetric_rss) {
-		fastlane_symmetric_key(key, info.hash_key_size);
-		conf.rx_adv_conf.rss_conf.rss_key = key;
+		conf.rx_adv_conf.rss_conf.rss_key = fastlane_symmetric_key;
 		conf.rx_adv_conf.rss_conf.rss_key_len = info.hash_key_size;
 	}
 	conf.intr_conf.rxq = settings->interrupts;

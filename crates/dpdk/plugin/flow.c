@@ -118,7 +118,6 @@ int fastlane_steer(uint16_t port, uint16_t queues, const struct fastlane_rule *r
 					      .queue_num = queues,
 					      .queue = all };
 	struct rte_eth_dev_info info;
-	uint8_t key[FASTLANE_MAX_KEY];
 	struct rte_flow_action actions[3] = { { .type = RTE_FLOW_ACTION_TYPE_MARK, .conf = &mark } };
 	struct rte_flow_error refusal = { 0 };
 	struct pattern pattern;
@@ -128,10 +127,9 @@ int fastlane_steer(uint16_t port, uint16_t queues, const struct fastlane_rule *r
 	for (uint16_t queue = 0; queue < queues; queue++)
 		all[queue] = queue;
 	/* The same hash as for all other packets, so that a flow keeps its queue. */
-	if (rte_eth_dev_info_get(port, &info) == 0 && info.hash_key_size <= sizeof(key)) {
+	if (rte_eth_dev_info_get(port, &info) == 0 && info.hash_key_size <= FASTLANE_MAX_KEY) {
 		spread.types = info.flow_type_rss_offloads & FASTLANE_RSS_TYPES;
-		fastlane_symmetric_key(key, info.hash_key_size);
-		spread.key = info.hash_key_size > 0 ? key : NULL;
+		spread.key = info.hash_key_size > 0 ? fastlane_symmetric_key : NULL;
 		spread.key_len = info.hash_key_size;
 	}
 	if (queues == 1) {

@@ -16,13 +16,10 @@
 /* Maximum length of an RSS key in octets, over all drivers of DPDK. */
 #define FASTLANE_MAX_KEY 128
 
-/* Fills an RSS key by repeating two octets. Such a key gives both directions of a flow the same
- * hash (Woo, Park: Scalable TCP session monitoring with symmetric receive-side scaling, 2012). */
-static inline void fastlane_symmetric_key(uint8_t *key, size_t length)
-{
-	for (size_t at = 0; at < length; at++)
-		key[at] = at % 2 == 0 ? 0x6d : 0x5a;
-}
+/* RSS key that repeats two octets. Such a key gives both directions of a flow the same hash (Woo,
+ * Park: Scalable TCP session monitoring with symmetric receive-side scaling, 2012). Drivers keep its
+ * address and read it when a device starts. */
+extern uint8_t fastlane_symmetric_key[FASTLANE_MAX_KEY];
 
 /* Writes to `error` what DPDK refused, and returns `result`, which is a negative errno. */
 int fastlane_refuse(struct fastlane_error *error, int result, const char *format, ...)
@@ -39,6 +36,7 @@ int fastlane_memory_create(const char *name, uint32_t frames, uint32_t cache, ui
 			   struct fastlane_error *error);
 uint32_t fastlane_memory_in_use(const struct fastlane_memory *memory);
 void fastlane_memory_free(struct fastlane_memory *memory);
+uint64_t fastlane_mapped_memory(void);
 
 /* device.c */
 int fastlane_probe(const char *device, struct fastlane_error *error);

@@ -5,6 +5,7 @@
 
 #include <rte_eal.h>
 #include <rte_errno.h>
+#include <rte_memory.h>
 #include <rte_mbuf_pool_ops.h>
 #include <rte_mempool.h>
 #include <rte_memzone.h>
@@ -139,4 +140,21 @@ uint32_t fastlane_memory_in_use(const struct fastlane_memory *memory)
 void fastlane_memory_free(struct fastlane_memory *memory)
 {
 	rte_mempool_free(fastlane_pool(memory));
+}
+
+static int add_length(const struct rte_memseg_list *list, const struct rte_memseg *segment,
+		      void *sum)
+{
+	(void)list;
+	*(uint64_t *)sum += segment->len;
+	return 0;
+}
+
+uint64_t fastlane_mapped_memory(void)
+{
+	uint64_t sum = 0;
+
+	if (rte_eal_iova_mode() == RTE_IOVA_VA)
+		rte_memseg_walk(add_length, &sum);
+	return sum;
 }

@@ -11,7 +11,7 @@
 
 #include "packet.h"
 
-#define FASTLANE_DPDK_VERSION 3
+#define FASTLANE_DPDK_VERSION 4
 
 struct fastlane_error {
 	char text[240];
@@ -126,6 +126,9 @@ struct fastlane_dpdk {
 			     struct fastlane_error *error);
 	uint32_t (*memory_in_use)(const struct fastlane_memory *memory);
 	void (*memory_free)(struct fastlane_memory *memory);
+	/* Returns the octets of memory that an IOMMU maps for each device: all of DPDK's. 0 if device
+	 * addresses are physical. */
+	uint64_t (*mapped_memory)(void);
 
 	/* Devices. `probe` opens a device in the caller's network namespace and returns its port
 	 * number. */

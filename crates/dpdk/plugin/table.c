@@ -67,6 +67,7 @@ __attribute__((visibility("default"))) const struct fastlane_dpdk fastlane_dpdk 
 	.memory_create = fastlane_memory_create,
 	.memory_in_use = fastlane_memory_in_use,
 	.memory_free = fastlane_memory_free,
+	.mapped_memory = fastlane_mapped_memory,
 	.probe = fastlane_probe,
 	.device_info = fastlane_device_info,
 	.configure = fastlane_configure,

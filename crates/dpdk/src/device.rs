@@ -8,6 +8,7 @@ use fastlane_steer::Rules;
 use crate::ethdev::EthPort;
 use crate::flow::{self, Steering};
 use crate::plugin::{DeviceConfig, DeviceInfo, QueueConfig, RawQueue, text};
+use crate::vfio;
 use crate::{DpdkQueue, Environment, Error, LaneMemory};
 
 /// Default number of descriptors of a receive queue.
@@ -103,6 +104,7 @@ impl Device {
         let pools: Vec<_> = memories.iter().map(|memory| &memory.shared.memory).collect();
         environment.with(|plugin| plugin.start_device(number, &config, &pools)).map_err(refused)?;
         port.queues = queues;
+        vfio::check_locked_memory(name, environment.with(|plugin| plugin.mapped_memory()))?;
         let info = environment.with(|plugin| plugin.device_info(number)).map_err(refused)?;
         port.before = environment.with(|plugin| plugin.losses(number)).unwrap_or_default();
         let steering = flow::offer(rules, |flat| {

@@ -37,6 +37,7 @@ mod flow;
 mod memory;
 mod plugin;
 mod queue;
+mod vfio;
 
 pub use device::{Device, DeviceSettings, Link, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
 pub use environment::{Environment, EnvironmentSettings, HugePages, installed};

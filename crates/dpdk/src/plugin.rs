@@ -191,6 +191,13 @@ impl Plugin {
         unsafe { (self.table.memory_free)(memory.0.as_ptr()) };
     }
 
+    /// Returns the octets of memory that an IOMMU maps for each device.
+    pub(crate) fn mapped_memory(self) -> u64 {
+        // SAFETY: the function has no precondition once EAL has started, as it has if there is a
+        // device.
+        unsafe { (self.table.mapped_memory)() }
+    }
+
     /// Opens a device; returns its port number.
     pub(crate) fn probe(self, device: &str) -> Result<u16, String> {
         let device = c_string(device)?;

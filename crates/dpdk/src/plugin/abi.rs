@@ -7,7 +7,7 @@ use fastlane_core::{METADATA_LENGTH, Packet, RegionId};
 
 /// Version of the interface. Every change of a layout or a function increments it, here and in
 /// `plugin.h`.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// Error text of DPDK, terminated by a zero.
 #[repr(C)]
@@ -150,6 +150,7 @@ pub(crate) struct Table {
     ) -> c_int,
     pub(crate) memory_in_use: unsafe extern "C" fn(*const MemoryHandle) -> u32,
     pub(crate) memory_free: unsafe extern "C" fn(*mut MemoryHandle),
+    pub(crate) mapped_memory: unsafe extern "C" fn() -> u64,
     pub(crate) probe: unsafe extern "C" fn(*const c_char, Text) -> c_int,
     pub(crate) device_info: unsafe extern "C" fn(Port, *mut DeviceInfo, Text) -> c_int,
     pub(crate) configure: unsafe extern "C" fn(Port, *mut DeviceConfig, Text) -> c_int,
