@@ -1,6 +1,7 @@
 //! A client of the agent that follows no rules.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fastlane::agent::records::{self, Attached, Request, Response};
@@ -51,7 +52,13 @@ impl Hostile {
     /// Connects as [`NOBODY`].
     #[track_caller]
     pub(crate) fn connect(agent: &Agent) -> Self {
-        let socket = as_nobody(|| seqpacket::connect(agent.socket()));
+        Self::connect_at(agent.socket())
+    }
+
+    /// Connects as [`NOBODY`] to a socket.
+    #[track_caller]
+    pub(crate) fn connect_at(path: &Path) -> Self {
+        let socket = as_nobody(|| seqpacket::connect(path));
         Self { socket: socket.expect("everybody may connect"), number: 0 }
     }
 
@@ -91,11 +98,17 @@ impl Hostile {
     /// Attaches to `wire0`. Returns the token of the device.
     #[track_caller]
     pub(crate) fn attach(&mut self) -> String {
+        self.try_attach().expect("a device")
+    }
+
+    /// Attaches to `wire0`, or returns the reason of the refusal.
+    #[track_caller]
+    pub(crate) fn try_attach(&mut self) -> Result<String, String> {
         let driver = json!({"interface": "wire0", "mode": "native-copy"});
         let steer = json!([{"udp-port": 2152}]);
         let attach = json!({"attach": {"driver": driver, "steer": steer, "max-length": 1792}});
-        match self.request(&attach, &[]) {
-            Ok((Response::Attached(Attached { device, .. }), _)) => device,
+        match self.request(&attach, &[])? {
+            (Response::Attached(Attached { device, .. }), _) => Ok(device),
             other => panic!("{other:?}"),
         }
     }

@@ -2,6 +2,7 @@
 
 mod absence;
 mod attacks;
+mod grants;
 mod hostile;
 mod kernel_path;
 mod privileges;

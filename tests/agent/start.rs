@@ -32,7 +32,7 @@ fn a_start_that_cannot_be_says_why_and_what_to_do() {
     let all = "-all,+net_admin,+net_raw,+bpf,+perfmon,+ipc_lock";
     let config = lab.file("agent.json");
     let text = std::fs::read_to_string(&config).expect("the configuration");
-    refused(&lab, all, &config, &["another agent listens there; end it first"]);
+    refused(&lab, all, &config, &["another agent has its pins at", "end it first"]);
     agent.stop();
     for (bounding, words) in [
         ("-all,+net_raw,+bpf,+perfmon", "the agent lacks CAP_NET_ADMIN:"),

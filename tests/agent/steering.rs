@@ -31,7 +31,7 @@ fn rules_and_interfaces_outside_of_the_pool_are_refused() {
     }
     let mut other = with(json!([{"udp-port": 2152}]));
     other["ports"]["wire"]["driver"]["af-xdp"]["interface"] = json!("other0");
-    refused(&lab, &agent, other, &["this user may not use `other0`, only wire0"]);
+    refused(&lab, &agent, other, &["this client may not use `other0`, only [wire0]"]);
     // The control: a narrower rule is allowed.
     let narrow = json!([{"udp-port": 40_000, "source": "10.0.0.0/8"}, {"gtp-u": true}]);
     agent.macswap(&lab, with(narrow)).stop();

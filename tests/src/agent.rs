@@ -27,7 +27,31 @@ pub struct Agent {
 
 /// A BPF file system of its own. Dropping it removes all pins.
 #[derive(Debug)]
-struct Pins(PathBuf);
+pub(crate) struct Pins(PathBuf);
+
+impl Pins {
+    /// Mounts it. Returns `None` after a skip if there is none.
+    pub(crate) fn mount(lab: &Lab) -> Option<Self> {
+        everyone(lab.directory());
+        let directory = lab.file("bpf");
+        std::fs::create_dir_all(&directory).expect("the directory is ours");
+        if let Err(error) = mount("bpf", &directory, "bpf", MountFlags::empty(), None) {
+            fastlane_testing::skip("agent", &format!("no BPF file system ({error})"));
+            return None;
+        }
+        Some(Self(directory))
+    }
+
+    /// Returns the directory of the agent.
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.0.join("fastlane")
+    }
+
+    /// Returns the number of devices that are pinned.
+    pub(crate) fn count(&self) -> usize {
+        std::fs::read_dir(self.directory()).expect("the agent made it").count()
+    }
+}
 
 impl Drop for Pins {
     fn drop(&mut self) {
@@ -46,16 +70,9 @@ impl Agent {
     #[track_caller]
     #[must_use]
     pub fn start(lab: &Lab, pools: &Value) -> Option<Self> {
-        everyone(lab.directory());
-        let directory = lab.file("bpf");
-        std::fs::create_dir_all(&directory).expect("the directory is ours");
-        if let Err(error) = mount("bpf", &directory, "bpf", MountFlags::empty(), None) {
-            fastlane_testing::skip("agent", &format!("no BPF file system ({error})"));
-            return None;
-        }
-        let pins = Pins(directory);
+        let pins = Pins::mount(lab)?;
         let (config, socket) = (lab.file("agent.json"), lab.file("agent.sock"));
-        let text = json!({"pools": pools, "socket": socket, "pins": pins.0.join("fastlane")});
+        let text = json!({"pools": pools, "socket": socket, "pins": pins.directory()});
         std::fs::write(&config, text.to_string()).expect("the configuration is writable");
         let mut agent = Self { process: None, config, socket, pins };
         agent.run(lab);
@@ -80,9 +97,8 @@ impl Agent {
     #[track_caller]
     pub fn run(&mut self, lab: &Lab) {
         assert!(self.process.is_none(), "the agent runs");
-        let bounding = format!("--bounding-set={CAPABILITIES}");
-        let mut command = lab.left.command(&["setpriv", &bounding, "--inh-caps=-all"]);
-        command.arg(binary("fastlane")).arg("agent").arg(&self.config).arg("-v");
+        let mut command = with_capabilities(lab, "fastlane");
+        command.arg("agent").arg(&self.config).arg("-v");
         let process = Process::start(command);
         process.wait_for("the agent listens at");
         self.process = Some(process);
@@ -128,7 +144,7 @@ impl Agent {
     /// When the directory cannot be read.
     #[must_use]
     pub fn pinned(&self) -> usize {
-        std::fs::read_dir(self.pins.0.join("fastlane")).expect("the agent made it").count()
+        self.pins.count()
     }
 
     /// Returns the number of descriptors that the agent has.
@@ -137,8 +153,7 @@ impl Agent {
     /// When it has ended.
     #[must_use]
     pub fn descriptors(&self) -> usize {
-        let directory = format!("/proc/{}/fd", self.process().id());
-        std::fs::read_dir(directory).expect("the agent runs").count()
+        descriptors(self.process())
     }
 
     /// Returns the command that runs a program on the left host as [`NOBODY`] without any
@@ -183,6 +198,20 @@ impl Agent {
         assert_unprivileged(&macswap.process);
         macswap
     }
+}
+
+/// Returns the command that runs a program on the left host with the capabilities of an agent.
+pub(crate) fn with_capabilities(lab: &Lab, program: &str) -> Command {
+    let bounding = format!("--bounding-set={CAPABILITIES}");
+    let mut command = lab.left.command(&["setpriv", &bounding, "--inh-caps=-all"]);
+    command.arg(binary(program));
+    command
+}
+
+/// Returns the number of descriptors that a process has.
+pub(crate) fn descriptors(process: &Process) -> usize {
+    let directory = format!("/proc/{}/fd", process.id());
+    std::fs::read_dir(directory).expect("the process runs").count()
 }
 
 /// Returns the command that runs a program on a host as [`NOBODY`] without any capability.

@@ -3,7 +3,8 @@
 //! * [`Lab`]: two network namespaces, `left` and `right`, an interface `wire0` in each. They are
 //!   held by a file descriptor only, so nothing is left behind when a test ends.
 //! * [`Process`]: a program in one of them. Dropping it kills the program; its output is recorded.
-//! * [`Agent`]: the agent, for applications that have no privilege.
+//! * [`Agent`]: the agent, for applications that have no privilege; [`GrantingAgent`]: one that
+//!   takes grants.
 //! * [`Application`]: a Fastlane application with its configuration and session, and its
 //!   [`Totals`].
 
@@ -14,6 +15,7 @@ mod application;
 mod drop_flag;
 mod echo;
 mod generator;
+mod granting_agent;
 mod host;
 mod http;
 mod lab;
@@ -30,6 +32,7 @@ pub use application::Application;
 pub use drop_flag::DropFlag;
 pub use echo::{Echo, mac};
 pub use generator::{Generator, Report, measure};
+pub use granting_agent::{GrantingAgent, pool_of};
 pub use host::Host;
 pub use http::{Page, serve};
 pub use lab::{LEFT, LEFT_MAC, Lab, RIGHT, RIGHT_MAC};

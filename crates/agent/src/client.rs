@@ -1,6 +1,7 @@
 //! One client: its requests, its devices and its memory.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +12,20 @@ use fastlane::agent::records::{
 };
 use fastlane::agent::seqpacket::{self, Received};
 use fastlane::kernel::Interface;
+use fastlane::kernel::peer::Peer;
 use fastlane::kernel::reentry::{self, Method, Reentry};
 use fastlane_af_xdp::{self as af_xdp, OpenRequest};
 use fastlane_core::PortId;
 
 use crate::answer::Answer;
 use crate::config::Pool;
-use crate::device::{ClientDevice, Grant, allowed};
+use crate::device::{ClientDevice, WantedDevice, allowed};
+use crate::owner::Owner;
 use crate::pool_memory::{FileId, PoolMemory};
-use crate::registry::{self, is_token};
+use crate::registry::Holder;
 use crate::shared::Shared;
 use crate::taps::ClientTaps;
+use crate::token::{is_token, new_token};
 
 /// Time within which a client must take a response.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,18 +34,12 @@ const MAX_WARNINGS: usize = 10;
 /// Maximum number of devices of a client. Each takes descriptors of the agent.
 const MAX_DEVICES: usize = 16;
 
-/// Identity of a client, as the kernel tells it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer {
-    pub(crate) process: u32,
-    pub(crate) user: u32,
-}
-
 /// Client with everything that it has. Dropping it detaches its programs.
 #[derive(Debug)]
 pub(crate) struct Client {
     shared: Arc<Shared>,
     peer: Peer,
+    owner: Owner,
     /// Pools that the client may use.
     pools: Vec<Arc<Pool>>,
     devices: BTreeMap<String, ClientDevice>,
@@ -53,16 +51,21 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(shared: Arc<Shared>, peer: Peer, pools: Vec<Arc<Pool>>) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        peer: Peer,
+        owner: Owner,
+        pools: Vec<Arc<Pool>>,
+    ) -> Self {
         let (devices, memory) = (BTreeMap::new(), BTreeMap::new());
         let (reentries, taps) = (Vec::new(), ClientTaps::default());
-        Self { shared, peer, pools, devices, reentries, taps, memory }
+        Self { shared, peer, owner, pools, devices, reentries, taps, memory }
     }
 
     /// Serves the client until it closes the connection or violates the protocol.
     pub(crate) fn serve(mut self, socket: &OwnedFd) {
-        let Peer { process, user, .. } = self.peer;
-        tracing::debug!("process {process} of user {user} has connected");
+        let who = self.to_string();
+        tracing::debug!("{who} has connected");
         let mut refusals = 0;
         let reason = loop {
             let Received { bytes, descriptors } = match seqpacket::receive(socket, None) {
@@ -84,8 +87,8 @@ impl Client {
             let (response, sockets) = answer.unwrap_or_else(|reason| {
                 refusals += 1;
                 match refusals <= MAX_WARNINGS {
-                    true => tracing::warn!("process {process} of user {user}: {reason}"),
-                    false => tracing::debug!("process {process} of user {user}: {reason}"),
+                    true => tracing::warn!("{who}: {reason}"),
+                    false => tracing::debug!("{who}: {reason}"),
                 }
                 (Response::Refused(reason), vec![])
             });
@@ -98,9 +101,9 @@ impl Client {
             }
         };
         match reason {
-            None => tracing::debug!("process {process} of user {user} has gone"),
+            None => tracing::debug!("{who} has gone"),
             Some(reason) => {
-                tracing::warn!("process {process} of user {user} is disconnected: {reason}");
+                tracing::warn!("{who} is disconnected: {reason}");
                 refuse(socket, &reason);
             }
         }
@@ -173,24 +176,20 @@ impl Client {
         if self.devices.len() >= MAX_DEVICES {
             return Err(format!("a client has at most {MAX_DEVICES} devices"));
         }
-        let grant = Grant::new(&self.pools, attach)?;
-        let lease = self.shared.registry.take(grant.interface(), self.peer.process);
-        let lease = lease.map_err(|holder| {
+        let wanted = WantedDevice::new(&self.pools, attach)?;
+        let holder = Holder { owner: self.owner.clone(), process: self.peer.process };
+        let lease = self.shared.registry.take(wanted.interface(), holder);
+        let lease = lease.map_err(|Holder { process, .. }| {
             let name = &attach.driver.interface;
-            match holder {
+            match process {
                 0 => format!("`{name}` is reserved for a client of the agent before this one"),
-                _ => format!("process {holder} has `{name}`; end it first"),
+                _ => format!("process {process} has `{name}`; end it first"),
             }
         })?;
-        let token = registry::new_token()?;
-        let pins = registry::directory(&self.shared.pins, self.peer.user, &token);
-        let (description, mut device) = grant.attach(attach, lease, &pins)?;
-        tracing::info!(
-            "process {} of user {} has `{}`",
-            self.peer.process,
-            self.peer.user,
-            attach.driver.interface
-        );
+        let token = new_token()?;
+        let pins = self.owner.directory(&self.shared.pins, &token);
+        let (description, mut device) = wanted.attach(attach, lease, &pins)?;
+        tracing::info!("{self} has `{}`", attach.driver.interface);
         let (words, queues) = (description.to_words(), device.queues);
         let notes = device.device.take_notes();
         self.devices.insert(token.clone(), device);
@@ -199,16 +198,11 @@ impl Client {
 
     fn resume(&mut self, resume: &Resume) -> Result<(), String> {
         let orphan = is_token(&resume.device)
-            .then(|| self.shared.orphans.take(self.peer.user, &resume.device))
+            .then(|| self.shared.orphans.take(&self.owner, &resume.device))
             .flatten();
         let orphan = orphan.ok_or("no device waits for its client under this token")?;
-        let device = Grant::new(&self.pools, &resume.attach)?.resume(resume, orphan)?;
-        tracing::info!(
-            "process {} of user {} has `{}` again",
-            self.peer.process,
-            self.peer.user,
-            resume.attach.driver.interface
-        );
+        let device = WantedDevice::new(&self.pools, &resume.attach)?.resume(resume, orphan)?;
+        tracing::info!("{self} has `{}` again", resume.attach.driver.interface);
         self.devices.insert(resume.device.clone(), device);
         Ok(())
     }
@@ -295,6 +289,16 @@ impl Client {
             }
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Peer { process, user, .. } = self.peer;
+        match &self.owner {
+            Owner::User(_) => write!(formatter, "process {process} of user {user}"),
+            grant @ Owner::Grant(_) => write!(formatter, "process {process} of {grant}"),
+        }
     }
 }
 

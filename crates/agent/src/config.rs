@@ -31,6 +31,13 @@ pub struct Configuration {
     pub pins: PathBuf,
 }
 
+impl Default for Configuration {
+    /// Returns a configuration without pools.
+    fn default() -> Self {
+        Self { schema: None, pools: BTreeMap::new(), socket: socket(), pins: pins() }
+    }
+}
+
 /// Interfaces and steering rules that some users may use.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -113,42 +120,47 @@ impl Pool {
     pub(crate) fn admits(&self, user: u32, group: u32) -> bool {
         self.users.contains(&user) || self.groups.contains(&group)
     }
+
+    /// Returns which interface two pools share, with the remedy, or `None` if they share none.
+    pub(crate) fn shared_with(&self, other: &Self) -> Option<String> {
+        let shared = self.interfaces.keys().find(|name| other.interfaces.contains_key(*name))?;
+        let other = &other.name;
+        Some(format!("`{shared}` is in pool `{other}` too; name each interface in one pool"))
+    }
 }
 
-/// Reads and resolves a configuration.
+/// Reads and resolves a configuration, which must have pools.
 pub(crate) fn load(path: &Path) -> Result<Plan, Error> {
     let raw: Configuration = fastlane::config::read_as(path)?;
     let refuse = |what: String| Error::Configuration { path: path.to_owned(), what };
-    let pools = raw.pools.into_iter().map(|(name, pool)| resolve(name, pool).map(Arc::new));
-    let pools: Vec<Arc<Pool>> = pools.collect::<Result<_, _>>().map_err(refuse)?;
-    if pools.is_empty() {
+    if raw.pools.is_empty() {
         return Err(refuse("pools: there is none, so nobody could use the agent".to_owned()));
     }
-    for (index, pool) in pools.iter().enumerate() {
-        let mut others = pools[..index].iter();
-        let shared = pool.interfaces.keys().find_map(|interface| {
-            let other = others.find(|other| other.interfaces.contains_key(interface))?;
-            Some((interface, &other.name))
-        });
-        if let Some((interface, other)) = shared {
-            return Err(refuse(format!(
-                "pools.{}.interfaces: `{interface}` is in pool `{other}` too; name each interface \
-                 in one pool",
-                pool.name
-            )));
+    resolve(raw).map_err(refuse)
+}
+
+/// Resolves a configuration.
+pub(crate) fn resolve(raw: Configuration) -> Result<Plan, String> {
+    let mut pools = Vec::<Arc<Pool>>::new();
+    for (name, pool) in raw.pools {
+        if pool.users.is_empty() && pool.groups.is_empty() {
+            let what = "there are no `users` and no `groups`, so nobody could use it";
+            return Err(format!("pools.{name}: {what}; write at least one"));
         }
+        let pool = resolve_pool(&name, pool)?;
+        if let Some(what) = pools.iter().find_map(|other| pool.shared_with(other)) {
+            return Err(format!("pools.{name}.interfaces: {what}"));
+        }
+        pools.push(Arc::new(pool));
     }
     Ok(Plan { socket: raw.socket, pins: raw.pins, pools })
 }
 
-fn resolve(name: String, pool: PoolSettings) -> Result<Pool, String> {
+/// Resolves a pool, of the configuration or of a grant.
+pub(crate) fn resolve_pool(name: &str, pool: PoolSettings) -> Result<Pool, String> {
     let PoolSettings { interfaces, steer, taps, users, groups, memory_mib } = pool;
     let rules = fastlane::config::resolve_rules(&steer)
         .map_err(|what| format!("pools.{name}.steer: {what}"))?;
-    if users.is_empty() && groups.is_empty() {
-        let what = "there are no `users` and no `groups`, so nobody could use it";
-        return Err(format!("pools.{name}: {what}; write at least one"));
-    }
     if interfaces.is_empty() && taps.is_empty() {
         return Err(format!(
             "pools.{name}: there are no `interfaces` and no `taps`; write at least one"
@@ -168,6 +180,7 @@ fn resolve(name: String, pool: PoolSettings) -> Result<Pool, String> {
     });
     let taps = taps.collect::<Result<_, String>>()?;
     let memory = memory_mib.saturating_mul(1 << 20);
+    let name = name.to_owned();
     Ok(Pool { name, interfaces, rules, taps, memory, users, groups })
 }
 

@@ -11,7 +11,8 @@ use fastlane_af_xdp::{self as af_xdp, DeviceDescription};
 use fastlane_steer::Rules;
 
 use crate::config::Pool;
-use crate::registry::{Lease, Orphan, Pins};
+use crate::orphans::Orphan;
+use crate::registry::{Lease, Pins};
 
 /// Interface that a client has.
 #[derive(Debug)]
@@ -27,14 +28,14 @@ pub(crate) struct ClientDevice {
     _lease: Lease,
 }
 
-/// Interface of a pool, with the rules that a client wants on it.
-pub(crate) struct Grant {
+/// Device that a client wants: an interface of a pool, with rules.
+pub(crate) struct WantedDevice {
     pool: Arc<Pool>,
     interface: Interface,
     rules: Rules,
 }
 
-impl Grant {
+impl WantedDevice {
     /// Checks that one of the pools has the interface and allows the rules.
     ///
     /// # Errors
@@ -45,7 +46,7 @@ impl Grant {
             pools.iter().find(|pool| pool.interfaces.contains_key(name)).ok_or_else(|| {
                 let names = pools.iter().flat_map(|pool| pool.interfaces.keys());
                 let names: Vec<&str> = names.map(String::as_str).collect();
-                format!("this user may not use `{name}`, only {}", names.join(", "))
+                format!("this client may not use `{name}`, only [{}]", names.join(", "))
             })?;
         let rules = allowed(pool, &attach.steer)?;
         let interface = Interface::query(name).map_err(|error| error.to_string())?;
@@ -84,7 +85,7 @@ impl Grant {
     /// # Errors
     /// The reason of the refusal; the program is detached.
     pub(crate) fn resume(self, resume: &Resume, orphan: Orphan) -> Result<ClientDevice, String> {
-        let Orphan { program, interface, pins, lease } = orphan;
+        let Orphan { program, interface, pins, lease, .. } = orphan;
         if interface != self.interface.index {
             return Err(format!("its program is not on `{}`", self.interface.name));
         }

@@ -1,8 +1,8 @@
-//! Errors of the agent's start.
+//! Errors of the agent's start and of grants.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// Error of the agent's start.
+/// Error of the agent's start, or of a grant.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configuration cannot be read or is malformed.
@@ -15,6 +15,17 @@ pub enum Error {
         path: PathBuf,
         /// Key, reason and remedy.
         what: String,
+    },
+    /// Settings that a program passes are wrong, or the process lacks resources.
+    #[error("{0}")]
+    Settings(String),
+    /// A grant cannot be given.
+    #[error("grant `{name}`: {reason}")]
+    Grant {
+        /// Name of the grant.
+        name: String,
+        /// Reason and remedy.
+        reason: String,
     },
     /// A capability is missing.
     #[error(
@@ -36,6 +47,14 @@ pub enum Error {
         /// Reason of the refusal.
         reason: String,
     },
+    /// Another agent runs with the same pins.
+    #[error(
+        "another agent has its pins at {}; end it first, or name another `pins`", path.display()
+    )]
+    OtherAgent {
+        /// Path of the directory.
+        path: PathBuf,
+    },
     /// Clients could not connect.
     #[error("the socket {}: {reason}", path.display())]
     Socket {
@@ -44,4 +63,10 @@ pub enum Error {
         /// Reason and remedy.
         reason: String,
     },
+}
+
+impl Error {
+    pub(crate) fn pins(path: &Path, reason: String) -> Self {
+        Self::Pins { path: path.to_owned(), reason }
+    }
 }

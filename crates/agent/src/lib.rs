@@ -5,9 +5,13 @@
 //! agent attaches the steering program, registers the application's own memory as UMEM, binds the
 //! AF_XDP sockets and passes them. It reads and writes no packet.
 //!
-//! * `server` accepts connections, within limits; `client` serves one of them.
-//! * `device` is an interface that a client has; `registry` has at most one client for each, and
-//!   the devices that a restarted agent found pinned.
+//! A program can embed it: [`Agent`] takes [grants](Agent::grant) while it runs, each with a socket
+//! of its own, whose clients need no user id. The front doors of Kubernetes are such programs.
+//!
+//! * `listener` accepts connections; `admit` checks who connects, within limits; `client` serves
+//!   one connection.
+//! * `device` is an interface that a client has; `registry` has at most one client for each;
+//!   `orphans` are the devices that a restarted agent found pinned, by their `owner`.
 //! * `taps` are the TAP devices of a client.
 //! * `pool_memory` checks the memory that a client sends.
 //!
@@ -17,22 +21,33 @@
 
 #![forbid(unsafe_code)]
 
+mod admit;
+mod agent;
 mod answer;
 mod client;
 mod config;
 mod device;
 mod error;
 pub mod fuzz;
+mod grant;
+mod listener;
+mod orphans;
+mod owner;
 mod pool_memory;
+mod preconditions;
 mod registry;
 mod server;
 mod shared;
 mod taps;
+mod token;
 
 use std::path::Path;
 
+pub use agent::Agent;
 pub use config::{Configuration, PoolSettings, QueueLimit, TapLimit};
 pub use error::Error;
+pub use fastlane::kernel::peer::Peer;
+pub use grant::{Admission, Grant, GrantUse};
 pub use server::run;
 
 /// Returns the JSON schema of the agent's configuration, as committed in `agent.schema.json`.

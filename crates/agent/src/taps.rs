@@ -35,7 +35,10 @@ impl ClientTaps {
         let allowed = pools.iter().find_map(|pool| pool.taps.get(&name)).ok_or_else(|| {
             let names = pools.iter().flat_map(|pool| pool.taps.keys());
             let names: Vec<&str> = names.map(String::as_str).collect();
-            format!("this user may not create the TAP device `{name}`, only [{}]", names.join(", "))
+            format!(
+                "this client may not create the TAP device `{name}`, only [{}]",
+                names.join(", ")
+            )
         })?;
         if let Some((address, length)) = addresses.iter().find(|it| !allowed.contains(it)) {
             return Err(format!("the TAP device `{name}` may not have {address}/{length}"));

@@ -12,6 +12,8 @@ const TUNGETIFF: libc::Ioctl = 0x8004_54d2_u32 as libc::Ioctl;
 const TUNGETVNETHDRSZ: libc::Ioctl = 0x8004_54d7_u32 as libc::Ioctl;
 /// Request `SIOCGSKNS` of `linux/sockios.h`.
 const SOCKET_NAMESPACE: libc::Ioctl = 0x894c;
+/// Option `SO_PEERPIDFD` of `asm-generic/socket.h`.
+const PEER_PIDFD: libc::c_int = 77;
 /// Request `SIOCETHTOOL`.
 const ETHTOOL: libc::Ioctl = 0x8946;
 
@@ -54,6 +56,21 @@ pub(crate) fn socket_namespace(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel just created this descriptor (with O_CLOEXEC), and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
+}
+
+/// Opens the process that connected an accepted Unix socket (Linux 6.5 and later).
+pub(crate) fn peer_pidfd(connection: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let (mut pidfd, mut length) = (-1, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the kernel writes an int, whose size is `length`; both outlive the call.
+    let result = unsafe {
+        let (file, value) = (connection.as_raw_fd(), (&raw mut pidfd).cast());
+        libc::getsockopt(file, libc::SOL_SOCKET, PEER_PIDFD, value, &raw mut length)
+    };
+    if result < 0 || pidfd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just created this descriptor (with O_CLOEXEC), and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(pidfd) })
 }
 
 /// Layout of `struct ethtool_drvinfo`.

@@ -4,6 +4,7 @@
 //!   [`XdpHolder`]: XDP programs of others on it.
 //! * [`af_packet`]: AF_PACKET ports, on interfaces that stay with Linux.
 //! * [`inherited`]: descriptors inherited from a service manager.
+//! * [`peer`]: the process at the other end of a Unix socket.
 //! * [`reentry`]: re-entry of frames into the interface that they were taken from.
 //! * [`tap`]: TAP ports; also the kernel peer of a port that Linux does not have.
 //! * [`tun`]: TUN devices, for tunnel endpoints in programs.
@@ -18,6 +19,7 @@ mod ffi;
 pub mod inherited;
 mod interface;
 mod link;
+pub mod peer;
 pub mod reentry;
 mod single_packet_io;
 pub mod tap;
