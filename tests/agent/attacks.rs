@@ -53,7 +53,7 @@ fn records_that_are_none_end_the_connection() {
             (&b"x"[..], "at least 16 bytes"),
             (&whole[..15], "at least 16 bytes"),
             (&magic, "wrong magic"),
-            (&version, "version 77 of the protocol, not 1"),
+            (&version, "version 77 of the protocol, not 2"),
             (&whole[..whole.len() - 1], "EOF"),
             (&nested, "expected value"),
             (&vec![b'F'; RECORD_LIMIT + 1], "more than 65536 bytes"),

@@ -1,7 +1,7 @@
 //! Grants: rights that are given and taken while the agent runs, each with a socket of its own.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastlane::agent::seqpacket;
 use fastlane_tests::{
@@ -16,7 +16,7 @@ use crate::{configuration, traffic};
 #[track_caller]
 fn macswap(agent: &GrantingAgent, lab: &Lab, grant: &str) -> Application {
     let configuration = configuration(Mechanism::XdpNative);
-    let (command, session) = agent.client(lab, &lab.left, grant, configuration);
+    let (command, session) = agent.client(lab, &lab.left, "macswap", grant, configuration);
     let macswap = Application::run(command, session);
     assert_unprivileged(&macswap.process);
     macswap
@@ -83,7 +83,9 @@ fn a_grant_that_is_not_given_again_ends_with_its_devices() {
     agent.run(&lab);
     assert_eq!(agent.pinned(), 1);
     agent.grant("a", &pool_of(&["wire0"]));
+    let given = Instant::now();
     eventually("nothing stays", || agent.pinned() == 0);
+    assert!(given.elapsed() < Duration::from_secs(30), "without a grant it would wait a minute");
     // A grant that is revoked before its client comes back.
     let application = macswap(&agent, &lab, "a");
     agent.kill();
@@ -100,7 +102,7 @@ fn an_application_of_another_user_namespace_uses_its_grant() {
     let Some(mut agent) = GrantingAgent::start(&lab) else { return };
     agent.grant("pod", &pool_of(&["wire0"]));
     let configuration = configuration(Mechanism::XdpNative);
-    let (plain, session) = agent.client(&lab, &lab.left, "pod", configuration);
+    let (plain, session) = agent.client(&lab, &lab.left, "macswap", "pod", configuration);
     // User 1500 of a user namespace, which is user 984679900 to the agent.
     let words: Vec<String> =
         plain.get_args().map(|word| word.to_str().expect("UTF-8").to_owned()).collect();
@@ -180,7 +182,7 @@ fn the_client_of_a_grant_gets_nothing_of_another() {
     let detach = a.request(&json!({"detach": {"device": device}}), &[]);
     assert!(detach.is_err_and(|reason| reason.contains("no such device")));
     let refusals = many.iter().filter(|client| {
-        let end = std::time::Instant::now() + Duration::from_millis(1);
+        let end = Instant::now() + Duration::from_millis(1);
         seqpacket::receive(&client.socket, Some(end)).is_ok()
     });
     assert!(refusals.count() >= 990, "eight connections are served");

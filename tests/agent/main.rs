@@ -2,6 +2,7 @@
 
 mod absence;
 mod attacks;
+mod elsewhere;
 mod grants;
 mod hostile;
 mod kernel_path;

@@ -123,7 +123,7 @@ impl GrantingAgent {
         descriptors(self.process())
     }
 
-    /// Returns the command that runs macswap on a host as [`NOBODY`](crate::NOBODY) without any
+    /// Returns the command that runs a program on a host as [`NOBODY`](crate::NOBODY) without any
     /// capability, through the socket of a grant, and the path of its session.
     #[track_caller]
     #[must_use]
@@ -131,12 +131,13 @@ impl GrantingAgent {
         &self,
         lab: &Lab,
         host: &Host,
+        program: &str,
         grant: &str,
         mut configuration: Value,
     ) -> (Command, PathBuf) {
         configuration["agent"] = json!(self.socket(grant));
         let (path, session) = Application::configure(lab, configuration);
-        let mut command = unprivileged(lab, host, "macswap");
+        let mut command = unprivileged(lab, host, program);
         command.arg(path);
         (command, session)
     }

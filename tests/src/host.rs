@@ -17,7 +17,11 @@ pub struct Host {
 
 impl Host {
     /// Creates a namespace with `lo` only. Returns `None` after a skip if that is not allowed.
-    pub(crate) fn new(story: &str) -> Option<Self> {
+    ///
+    /// # Panics
+    /// When the kernel refuses for another reason.
+    #[must_use]
+    pub fn new(story: &str) -> Option<Self> {
         let create = || {
             let is_created = namespace::private(story);
             is_created

@@ -7,19 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastlane::agent::records::{
-    self, Attach, Attached, BindLane, BoundQueue, DESCRIPTORS, LaneQueues, Request, Response,
-    Resume,
+    self, Attach, Attached, BindLane, BoundQueue, DESCRIPTORS, DeviceCounts, LaneQueues, Request,
+    Response, Resume,
 };
 use fastlane::agent::seqpacket::{self, Received};
 use fastlane::kernel::Interface;
 use fastlane::kernel::peer::Peer;
-use fastlane::kernel::reentry::{self, Method, Reentry};
+use fastlane::kernel::reentry::Reentry;
 use fastlane_af_xdp::{self as af_xdp, OpenRequest};
 use fastlane_core::PortId;
+
+mod kernel_path;
 
 use crate::answer::Answer;
 use crate::config::Pool;
 use crate::device::{ClientDevice, WantedDevice, allowed};
+use crate::elsewhere;
 use crate::owner::Owner;
 use crate::pool_memory::{FileId, PoolMemory};
 use crate::registry::Holder;
@@ -78,12 +81,7 @@ impl Client {
                 Err(reason) => break Some(reason),
             };
             drop(bytes);
-            let answer = match request {
-                Request::Tap(tap) if descriptors.is_empty() => {
-                    self.taps.open(&self.pools, tap, socket)
-                }
-                request => self.handle(request, descriptors),
-            };
+            let answer = self.handle(request, descriptors, socket);
             let (response, sockets) = answer.unwrap_or_else(|reason| {
                 refusals += 1;
                 match refusals <= MAX_WARNINGS {
@@ -109,13 +107,30 @@ impl Client {
         }
     }
 
-    fn handle(&mut self, request: Request, mut descriptors: Vec<OwnedFd>) -> Answer {
-        let wanted = usize::from(matches!(request, Request::BindLane(_) | Request::Claim { .. }));
-        if descriptors.len() != wanted {
-            return Err(format!("{} descriptors came instead of {wanted}", descriptors.len()));
+    fn handle(
+        &mut self,
+        request: Request,
+        mut descriptors: Vec<OwnedFd>,
+        connection: &OwnedFd,
+    ) -> Answer {
+        let (least, most) = match request {
+            Request::BindLane(_) | Request::Claim { .. } => (1, 1),
+            Request::Tap(_) => (0, 2),
+            _ => (0, 0),
+        };
+        if !(least..=most).contains(&descriptors.len()) {
+            return Err(format!("{} descriptors came instead of {most}", descriptors.len()));
         }
         let failed = |error: af_xdp::Error| error.to_string();
         match request {
+            Request::Rights => return elsewhere::rights(&self.pools, connection),
+            Request::Interface { name, index } => {
+                let has = |index| {
+                    let mut devices = self.devices.values();
+                    devices.any(|it| it.device.settings().index == index)
+                };
+                return elsewhere::interface(&self.pools, &name, index, has);
+            }
             Request::Attach(attach) => return Ok((self.attach(&attach)?, vec![])),
             Request::Resume(resume) => self.resume(&resume)?,
             Request::BindLane(lane) => {
@@ -142,23 +157,15 @@ impl Client {
                 let counts = self.device(&device)?.device.counts().map_err(failed)?;
                 let af_xdp::Counts { claimed, passed, uncovered, too_long, reentered } = counts;
                 let counts = [claimed, passed, uncovered, too_long, reentered];
-                return Ok((Response::Counts(counts), vec![]));
+                let changes = self.shared.changes.count();
+                return Ok((Response::Counts(DeviceCounts { counts, changes }), vec![]));
             }
-            Request::Tap(_) => return Err("a TAP device needs no descriptor".to_owned()),
-            Request::SetTapDown { name } => self.taps.set_down(&name)?,
-            Request::Reenter { device, queues } => return self.reenter(&device, queues),
-            Request::Redirect { reentry, device } => {
-                let interface = self.device(&device)?.device.settings().index;
-                let reentry = self.reentries.get_mut(reentry as usize);
-                let (redirected, reentry) = reentry.ok_or("there is no such re-entry")?;
-                let now = Interface::with_index(interface).map_err(|error| error.to_string())?;
-                let now = now.ok_or("the interface was removed")?;
-                let followed = match interface == *redirected {
-                    true => reentry.follow_mac(&now),
-                    false => reentry.redirect_to(&now),
-                };
-                followed.map_err(|error| error.to_string())?;
-                *redirected = interface;
+            Request::Tap(_)
+            | Request::SetTapDown { .. }
+            | Request::Follow { .. }
+            | Request::Reenter { .. }
+            | Request::Redirect { .. } => {
+                return self.handle_kernel_path(request, &descriptors, connection);
             }
             Request::Detach { device } => {
                 self.device(&device)?;
@@ -170,6 +177,13 @@ impl Client {
 
     fn device(&mut self, token: &str) -> Result<&mut ClientDevice, String> {
         self.devices.get_mut(token).ok_or_else(|| "there is no such device".to_owned())
+    }
+
+    /// Returns the present properties of the interface of a device.
+    fn interface(&mut self, token: &str) -> Result<Interface, String> {
+        let index = self.device(token)?.device.settings().index;
+        let now = Interface::with_index(index).map_err(|error| error.to_string())?;
+        now.ok_or_else(|| "the interface was removed".to_owned())
     }
 
     fn attach(&mut self, attach: &Attach) -> Result<Response, String> {
@@ -205,29 +219,6 @@ impl Client {
         tracing::info!("{self} has `{}` again", resume.attach.driver.interface);
         self.devices.insert(resume.device.clone(), device);
         Ok(())
-    }
-
-    /// Opens the queues by which frames re-enter Linux.
-    fn reenter(&mut self, device: &str, queues: u32) -> Answer {
-        if self.reentries.len() >= MAX_DEVICES {
-            return Err(format!("a client has at most {MAX_DEVICES} re-entries"));
-        }
-        let interface = self.device(device)?.device.settings().index;
-        let now = Interface::with_index(interface).map_err(|error| error.to_string())?;
-        let now = now.ok_or("the interface was removed")?;
-        if !(1..=DESCRIPTORS).contains(&(queues as usize)) {
-            return Err(format!("a re-entry has 1 to {DESCRIPTORS} queues, not {queues}"));
-        }
-        // In generic XDP mode a redirect would run the program again; mirred works in all modes.
-        let opened = reentry::open(&now, Method::Mirred, queues as usize);
-        let (reentry, queues) = opened.map_err(|error| error.to_string())?;
-        let files = queues.iter().map(|queue| {
-            let file = queue.kept().ok_or("a queue is closed")?;
-            file.try_clone_to_owned().map_err(|error| error.to_string())
-        });
-        let files = files.collect::<Result<_, String>>()?;
-        self.reentries.push((interface, reentry));
-        Ok((Response::Reentry(self.reentries.len() as u32 - 1), files))
     }
 
     /// Binds the sockets of a lane over the client's memory.

@@ -12,7 +12,8 @@
 //!   one connection.
 //! * `device` is an interface that a client has; `registry` has at most one client for each;
 //!   `orphans` are the devices that a restarted agent found pinned, by their `owner`.
-//! * `taps` are the TAP devices of a client.
+//! * `taps` are the TAP devices of a client; `elsewhere` serves clients of other network
+//!   namespaces, such as pods, whose interfaces stay where the agent is.
 //! * `pool_memory` checks the memory that a client sends.
 //!
 //! Every byte of a client is hostile. What a client has ends with its connection. If the agent
@@ -27,6 +28,7 @@ mod answer;
 mod client;
 mod config;
 mod device;
+mod elsewhere;
 mod error;
 pub mod fuzz;
 mod grant;

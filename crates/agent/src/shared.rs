@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::elsewhere::Changes;
 use crate::orphans::Orphans;
 use crate::owner::Owner;
 use crate::registry::Registry;
@@ -18,6 +19,7 @@ const MAX_CLIENTS_OF_GRANT: usize = 8;
 pub(crate) struct Shared {
     pub(crate) registry: Arc<Registry>,
     pub(crate) orphans: Arc<Orphans>,
+    pub(crate) changes: Changes,
     /// Directory of the pins.
     pub(crate) pins: PathBuf,
     /// Number of clients of each owner.
@@ -26,7 +28,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(registry: Arc<Registry>, orphans: Arc<Orphans>, pins: PathBuf) -> Self {
-        Self { registry, orphans, pins, clients: Mutex::default() }
+        Self { registry, orphans, changes: Changes::follow(), pins, clients: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Owner, usize>> {

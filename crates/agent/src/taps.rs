@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use fastlane::agent::records::{DESCRIPTORS, Response, TapRequest};
-use fastlane::kernel::tap::{self, TapSettings, TapSwitch};
+use fastlane::kernel::Interface;
+use fastlane::kernel::tap::{ClientNamespace, TapSettings, TapSwitch};
 
 use crate::answer::Answer;
 use crate::config::Pool;
@@ -21,7 +22,8 @@ pub(crate) struct ClientTaps {
 const MAX_TAPS: usize = 64;
 
 impl ClientTaps {
-    /// Creates a device of one of the pools in the network namespace of the connection.
+    /// Creates a device of one of the pools in the network namespace of the connection. Addresses
+    /// in another namespace than the agent's are set by `sockets` of the client.
     ///
     /// # Errors
     /// The reason of the refusal.
@@ -29,6 +31,7 @@ impl ClientTaps {
         &mut self,
         pools: &[Arc<Pool>],
         request: TapRequest,
+        sockets: &[OwnedFd],
         connection: &OwnedFd,
     ) -> Answer {
         let TapRequest { name, mac, mtu, queues, addresses } = request;
@@ -58,7 +61,8 @@ impl ClientTaps {
             quiet: false,
             addresses,
         };
-        let opened = tap::open_for_client(settings, connection.as_fd());
+        let namespace = ClientNamespace::of(connection.as_fd());
+        let opened = namespace.and_then(|namespace| namespace.open_tap(settings, sockets));
         let (files, switch) = opened.map_err(|error| error.to_string())?;
         self.count += 1;
         self.switches.extend(switch);
@@ -68,10 +72,52 @@ impl ClientTaps {
     /// Sets a device down.
     ///
     /// # Errors
-    /// The reason of the kernel, or that the client has no such device here.
-    pub(crate) fn set_down(&self, name: &str) -> Result<(), String> {
+    /// The reason of the kernel, or that the client has no such device.
+    pub(crate) fn set_down(
+        &self,
+        pools: &[Arc<Pool>],
+        name: &str,
+        connection: &OwnedFd,
+    ) -> Result<(), String> {
+        if let Some(namespace) = elsewhere(pools, name, connection)? {
+            return namespace.set_tap_down(name).map_err(|error| error.to_string());
+        }
         let switch = self.switches.iter().rev().find(|switch| switch.name() == name);
-        let switch = switch.ok_or("its TAP device is in another network namespace, or older")?;
+        let switch = switch.ok_or("its TAP device is older than this agent")?;
         switch.set_down().map_err(|error| error.to_string())
+    }
+
+    /// Gives a device in another network namespace the Ethernet address and the MTU of an
+    /// interface.
+    ///
+    /// # Errors
+    /// The reason of the kernel, or that the client has no such device.
+    pub(crate) fn follow(
+        pools: &[Arc<Pool>],
+        name: &str,
+        interface: &Interface,
+        connection: &OwnedFd,
+    ) -> Result<(), String> {
+        let namespace = elsewhere(pools, name, connection)?;
+        let namespace = namespace.ok_or("its TAP device is where its interface is")?;
+        namespace.change_tap(name, interface.mac, interface.mtu).map_err(|error| error.to_string())
+    }
+}
+
+/// Returns the namespace of a client that is in another one than the agent, and whose pools have
+/// the TAP device. There, a client after a restart of the agent is as good as one before it.
+fn elsewhere<'a>(
+    pools: &[Arc<Pool>],
+    name: &str,
+    connection: &'a OwnedFd,
+) -> Result<Option<ClientNamespace<'a>>, String> {
+    let failed = |error: fastlane::kernel::Error| error.to_string();
+    let namespace = ClientNamespace::of(connection.as_fd()).map_err(failed)?;
+    if !namespace.is_elsewhere().map_err(failed)? {
+        return Ok(None);
+    }
+    match pools.iter().any(|pool| pool.taps.contains_key(name)) {
+        true => Ok(Some(namespace)),
+        false => Err(format!("this client has no TAP device `{name}`")),
     }
 }

@@ -31,6 +31,9 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
         json!({"set-max-length": {"device": token, "length": 9000}}),
         json!({"counts": {"device": token}}),
         json!({"detach": {"device": token}}),
+        json!("rights"),
+        json!({"interface": {"name": "eth1", "index": 7}}),
+        json!({"follow": {"tap": "eth1", "device": token}}),
         json!({"tap": {"name": "n6", "mac": [2, 0, 0, 0, 0, 1], "mtu": 1500, "queues": 2,
             "addresses": [["10.45.0.1", 16], ["2001:db8::1", 64]]}}),
         json!({"set-tap-down": {"name": "n6"}}),
@@ -39,7 +42,8 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
     ];
     let mut seeds = Vec::new();
     for (number, request) in (1..).zip(requests) {
-        let name = request.as_object().and_then(|it| it.keys().next().cloned()).expect("a name");
+        let named = request.as_object().and_then(|it| it.keys().next());
+        let name = named.map(String::as_str).or(request.as_str()).expect("a name").to_owned();
         let request: Request = serde_json::from_value(request).expect("a request");
         seeds.push((name, records::encode(number, &request).expect("a short record")));
     }

@@ -4,9 +4,11 @@
 //! `fastlane-agent`; the client's side is here, because applications find the agent by themselves.
 
 mod agent_client;
+mod interfaces;
 pub mod records;
 mod remote_steering;
 pub mod seqpacket;
 
 pub(crate) use agent_client::AgentClient;
+pub(crate) use interfaces::Interfaces;
 pub(crate) use remote_steering::RemoteSteering;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use crate::Error;
+use crate::agent::Interfaces;
 use crate::config::plan::{KernelPlan, Plan, Source};
 use crate::config::{self};
 
@@ -60,6 +61,7 @@ pub(crate) fn examine(plan: &Plan) -> Result<Report, Error> {
         ),
     ];
     let mut warnings = Vec::new();
+    let interfaces = Interfaces::of(crate::privileges::agent(plan).ok().flatten().as_ref());
     for port in &plan.ports {
         let rules = match port.rules.as_slice().len() {
             0 => "everything is fast".to_owned(),
@@ -68,7 +70,7 @@ pub(crate) fn examine(plan: &Plan) -> Result<Report, Error> {
         };
         let kernel = match &port.kernel {
             KernelPlan::None => "dropped".to_owned(),
-            KernelPlan::ReEnter => "re-entering the interface".to_owned(),
+            KernelPlan::ReEnter { .. } => "re-entering the interface".to_owned(),
             KernelPlan::Tap(_) => "through a TAP".to_owned(),
         };
         lines.push(format!(
@@ -76,7 +78,7 @@ pub(crate) fn examine(plan: &Plan) -> Result<Report, Error> {
             port.name,
             port.driver.name()
         ));
-        lines.extend(crate::open::examine(plan, port)?);
+        lines.extend(crate::open::examine(plan, port, &interfaces)?);
         if matches!(port.kernel, KernelPlan::None) {
             warnings.push(format!(
                 "port `{}` has no way into Linux: packets labelled Kernel are dropped and counted \

@@ -12,6 +12,7 @@ mod dpdk;
 mod dpdk_environment;
 mod exchange;
 mod kernel_path;
+mod kernel_peer;
 mod lane_filter;
 mod link_state;
 mod local;
@@ -24,6 +25,9 @@ mod reopen;
 mod reopened;
 mod tap;
 
+use std::sync::Arc;
+
+use crate::agent::{AgentClient, Interfaces};
 use crate::config::plan::Plan;
 use crate::config::raw::Driver;
 use crate::{Error, privileges};
@@ -47,9 +51,13 @@ pub(crate) fn open(
     inherited: Option<InheritedPorts>,
     discard: impl FnOnce(),
 ) -> Result<OpenPorts, Error> {
-    let Some(inherited) = inherited else { return open_ports(plan, None) };
+    let Some(mut inherited) = inherited else { return open_ports(plan, None, agent_of(plan)?) };
     let drivers = inherited.drivers();
-    match open_ports(plan, Some(inherited)) {
+    let agent = match inherited.agent(plan.raw.agent_socket()) {
+        None => agent_of(plan)?,
+        some => some,
+    };
+    match open_ports(plan, Some(inherited), agent) {
         Ok(opened) => {
             tracing::info!("the ports on {drivers} are taken over from the previous process");
             Ok(opened)
@@ -57,17 +65,31 @@ pub(crate) fn open(
         Err(error) => {
             tracing::warn!("the inherited ports are closed and reopened: {error}");
             discard();
-            open_ports(plan, None)
+            open_ports(plan, None, agent_of(plan)?)
         }
     }
 }
 
-/// Opens all ports. Those on AF_XDP and TAP are taken over from `inherited` if it is given.
-fn open_ports(plan: &Plan, mut inherited: Option<InheritedPorts>) -> Result<OpenPorts, Error> {
-    let kept = inherited.as_mut().and_then(|inherited| inherited.agent(plan.raw.agent_socket()));
-    let agent = kept.map_or_else(|| privileges::agent(plan), |agent| Ok(Some(agent)))?;
+/// Connects to the agent if the ports are opened through it.
+fn agent_of(plan: &Plan) -> Result<Option<Arc<AgentClient>>, Error> {
+    let agent = privileges::agent(plan)?;
+    if agent.is_some() {
+        tracing::info!("the agent at {} opens the ports", plan.raw.agent_socket().display());
+    }
+    Ok(agent)
+}
+
+/// Opens all ports, after all were examined. Those on AF_XDP and TAP are taken over from
+/// `inherited` if it is given.
+fn open_ports(
+    plan: &Plan,
+    inherited: Option<InheritedPorts>,
+    agent: Option<Arc<AgentClient>>,
+) -> Result<OpenPorts, Error> {
+    let interfaces = Interfaces::of(agent.as_ref());
+    plan.ports.iter().try_for_each(|port| examine(plan, port, &interfaces).map(drop))?;
     let mut context = OpenContext::new(plan, inherited)?;
-    context.devices.agent = agent;
+    (context.devices.agent, context.devices.interfaces) = (agent, interfaces);
     for port in &plan.ports {
         match &port.driver {
             Driver::AfXdp(raw) => af_xdp::attach(&mut context, port, raw)?,

@@ -9,19 +9,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fastlane_kernel::{Interface, LinkEvents};
+use fastlane_kernel::Interface;
 use fastlane_table::counters::{Counters, DownReason, PortCounter};
 
 use crate::Error;
+use crate::agent::Interfaces;
 use crate::config::plan::Plan;
 use crate::config::raw::Driver;
 use crate::handover::Handover;
 use crate::mirror::MirrorThread;
 use crate::open::{Devices, LaneMemory, reopen};
 
+mod interface_events;
 mod lane_swaps;
 mod monitored_port;
 
+use interface_events::InterfaceEvents;
 pub(crate) use lane_swaps::{LaneSwap, LaneSwaps};
 use monitored_port::{MonitoredPort, Phase, configured_name, report_changes};
 
@@ -48,8 +51,9 @@ pub(crate) struct Surroundings<'a> {
 /// main thread.
 pub(crate) struct PortMonitor<'a> {
     around: Surroundings<'a>,
-    /// `None` if the kernel refuses the subscription: then each step looks at all interfaces.
-    events: Option<LinkEvents>,
+    events: InterfaceEvents,
+    /// Network namespace of the interfaces.
+    interfaces: Interfaces,
     /// Eventfd of removed DPDK devices.
     removals: Option<OwnedFd>,
     lanes: LaneSwaps,
@@ -66,12 +70,7 @@ impl<'a> PortMonitor<'a> {
         linux_interfaces: Vec<Option<u32>>,
         lanes: LaneSwaps,
     ) -> Self {
-        let events = LinkEvents::open().inspect_err(|error| {
-            tracing::warn!(
-                "changes of interfaces cannot be followed ({error}); they are looked for ten times \
-                 a second instead"
-            );
-        });
+        let source = lock(around.devices).interfaces.clone();
         let of_linux = interfaces.into_iter().map(|(number, interface)| {
             let down = (!interface.up).then_some(DownReason::LinkDown);
             around.counters.set_down_reason(number, down);
@@ -81,7 +80,8 @@ impl<'a> PortMonitor<'a> {
         let dpdk = dpdk.map(|port| MonitoredPort::new(usize::from(port.id.0), None));
         let ports = of_linux.chain(dpdk).collect();
         let removals = lock(around.devices).removal_events();
-        Self { around, events: events.ok(), removals, lanes, ports, linux_interfaces }
+        let events = InterfaceEvents::of(&source);
+        Self { around, events, interfaces: source, removals, lanes, ports, linux_interfaces }
     }
 
     /// Returns the parts of the application.
@@ -92,8 +92,7 @@ impl<'a> PortMonitor<'a> {
     /// Returns the descriptors that become readable when an interface changes or a device is
     /// removed.
     pub(crate) fn interrupts(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let events = self.events.iter().map(AsFd::as_fd);
-        events.chain(self.removals.iter().map(AsFd::as_fd))
+        self.events.interrupt().into_iter().chain(self.removals.iter().map(AsFd::as_fd))
     }
 
     /// Returns the time until the next step, at most `most`.
@@ -132,18 +131,15 @@ impl<'a> PortMonitor<'a> {
             // Each step looks at all devices, so the count does not matter.
             let _ = rustix::io::read(removals, &mut [0; 8]);
         }
-        let Some(events) = &mut self.events else {
-            return self.ports.iter_mut().for_each(|port| port.is_due = true);
-        };
         let (ports, plan) = (&mut self.ports, self.around.plan);
-        let received = events.receive(|event| {
+        let is_complete = self.events.receive(|event| {
             for port in &mut *ports {
                 let is_named = configured_name(&plan.ports[port.number]) == Some(&*event.name);
                 let index = port.interface.as_ref().map(|interface| interface.index);
                 port.is_due |= is_named || index == Some(event.index);
             }
         });
-        if !matches!(received, Ok(true)) {
+        if !is_complete {
             self.ports.iter_mut().for_each(|port| port.is_due = true);
         }
     }
@@ -186,7 +182,7 @@ impl<'a> PortMonitor<'a> {
         if !std::mem::take(&mut port.is_due) && !is_uncovered {
             return Ok(());
         }
-        let now = match Interface::with_index(before.index) {
+        let now = match self.interfaces.again(&before) {
             Ok(Some(now)) => now,
             Ok(None) => return self.removed(index),
             Err(error) => {
@@ -207,6 +203,11 @@ impl<'a> PortMonitor<'a> {
             let down = (!now.up).then_some(DownReason::LinkDown);
             self.around.counters.set_down_reason(port.number, down);
         }
+        let of_peer = |it: &Interface| (it.mac, it.mtu, it.carrier);
+        if of_peer(&before) != of_peer(&now) {
+            self.follow(index);
+        }
+        let port = &mut self.ports[index];
         if before.mac != now.mac
             && let Some(reentry) = lock(self.around.devices).reentry(port.number)
             && let Err(error) = reentry.follow_mac(&now)
@@ -240,8 +241,21 @@ impl<'a> PortMonitor<'a> {
             plan.name,
             within.as_secs()
         );
+        if let Err(error) = lock(self.around.devices).follow(port.number, None) {
+            tracing::warn!("port `{}`: its kernel peer: {error}", plan.name);
+        }
         self.detach(index);
         Ok(())
+    }
+
+    /// Lets the kernel peer of a port follow its interface in another network namespace.
+    fn follow(&self, index: usize) {
+        let port = &self.ports[index];
+        let followed = lock(self.around.devices).follow(port.number, port.interface.as_ref());
+        if let Err(error) = followed {
+            let name = &self.around.plan.ports[port.number].name;
+            tracing::warn!("port `{name}`: its kernel peer: {error}; restart the application");
+        }
     }
 
     /// Reopens a port whose interface has another number of queues: frames on added ones would
@@ -303,7 +317,7 @@ impl<'a> PortMonitor<'a> {
         let plan = &self.around.plan.ports[port.number];
         let retry = if port.interface.is_some() { RETRY } else { DPDK_RETRY };
         (port.is_due, port.retry) = (false, Instant::now() + retry);
-        let (down, reason) = match configured_name(plan).map(Interface::query) {
+        let (down, reason) = match configured_name(plan).map(|name| self.interfaces.query(name)) {
             Some(Ok(interface)) if !interface.up => {
                 let name = interface.name;
                 let reason = format!("{name} is down; run `ip link set dev {name} up`");
@@ -390,9 +404,11 @@ impl<'a> PortMonitor<'a> {
         }
         let name = match &port.interface {
             Some(interface) => {
-                self.linux_interfaces[port.number] = Some(interface.index);
-                if let Some(mirror) = self.around.mirror {
-                    mirror.set_interfaces(self.linux_interfaces.clone());
+                if self.interfaces.agent().is_none() {
+                    self.linux_interfaces[port.number] = Some(interface.index);
+                    if let Some(mirror) = self.around.mirror {
+                        mirror.set_interfaces(self.linux_interfaces.clone());
+                    }
                 }
                 &interface.name
             }
@@ -403,6 +419,7 @@ impl<'a> PortMonitor<'a> {
         tracing::info!("port `{}`: reopened on {name} after {seconds:.3} s", plan.name);
         // The interface may have changed since it was opened.
         (port.is_due, port.is_removed) = (true, false);
+        self.follow(index);
     }
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn agent(plan: &Plan) -> Result<Option<Arc<AgentClient>>, Error> {
     let socket = plan.raw.agent_socket();
     let error = match AgentClient::connect(socket) {
         Ok(client) => {
-            tracing::info!("the agent at {} opens the ports", socket.display());
+            let client = client.map_err(|reason| Error::port(&port.name, reason))?;
             check_drivers(plan)?;
             return Ok(Some(Arc::new(client)));
         }

@@ -24,7 +24,7 @@ use crate::lane_memory::{self, LaneFaults};
 use crate::message_rings::MessageRings;
 use crate::metrics::{Metrics, MetricsError};
 use crate::mirror::{MirrorService, MirrorThread};
-use crate::open::{LaneExchanges, OpenPorts, connect, examine, open};
+use crate::open::{LaneExchanges, OpenPorts, connect, open};
 use crate::port_monitor::{LaneSwap, LaneSwaps, PortMonitor, Surroundings};
 use crate::reshard::Resharder;
 use crate::rule_reload::RuleReloader;
@@ -49,7 +49,7 @@ where
     // the files and interfaces of the first.
     let reservation =
         Reservation::new(&plan.session).map_err(|error| service("session", error.to_string()))?;
-    // Then the applications are created and the ports examined, before any interface is changed.
+    // Then the applications are created, before any interface is changed.
     let mut takeover = Takeover::ask(plan);
     let inherited = std::mem::take(&mut takeover.tables);
     let tables = Arc::new(Tables::new(plan.tables.clone(), inherited));
@@ -58,7 +58,6 @@ where
     let apps = (0..plan.lane_roles.applications.len()).map(|index| factory(&lane(index)));
     let apps: Vec<A> = apps.collect::<Result<_, _>>()?;
     drop_unused(&tables);
-    plan.ports.iter().try_for_each(|port| examine(plan, port).map(drop))?;
     crate::numa::report(plan);
     let OpenPorts {
         mut lanes,

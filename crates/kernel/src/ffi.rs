@@ -1,8 +1,10 @@
 //! Interface system calls without a safe wrapper: ioctl(2) requests of netdevice(7),
-//! `linux/ethtool.h` and `linux/if_tun.h`.
+//! `linux/ethtool.h` and `linux/if_tun.h`. Those of netdevice(7) act in the network namespace of
+//! their socket.
 #![allow(unsafe_code, reason = "ioctls")]
 
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -114,6 +116,11 @@ impl Ethtool {
         Ok(Self { socket })
     }
 
+    /// Sends requests through a socket, in its network namespace.
+    pub(crate) fn through(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+
     /// Returns the name of the driver.
     pub(crate) fn driver(&self, interface: &str) -> io::Result<String> {
         let mut answer = DriverInfo { command: GET_DRIVER, driver: [0; 32], rest: [0; 160] };
@@ -151,6 +158,108 @@ impl Ethtool {
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), ETHTOOL, &raw mut request) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
+}
+
+/// Property of an interface that a netdevice(7) request sets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Property {
+    Mtu(u32),
+    Mac([u8; 6]),
+    /// `IFF_*` flags, all of them.
+    Flags(libc::c_short),
+    Address(Ipv4Addr),
+    Netmask(Ipv4Addr),
+}
+
+/// Sets a property of an interface in the network namespace of `socket`, where the calling thread
+/// need not be. IPv4 addresses take a socket of IPv4, the others any.
+pub(crate) fn set_property(
+    socket: BorrowedFd<'_>,
+    interface: &str,
+    property: Property,
+) -> io::Result<()> {
+    let (request, ifr_ifru) = match property {
+        Property::Mtu(mtu) => {
+            let ifru_mtu = libc::c_int::try_from(mtu).unwrap_or(libc::c_int::MAX);
+            (libc::SIOCSIFMTU, libc::__c_anonymous_ifr_ifru { ifru_mtu })
+        }
+        Property::Mac(mac) => {
+            let ifru_hwaddr = socket_address(libc::ARPHRD_ETHER, 0, &mac);
+            (libc::SIOCSIFHWADDR, libc::__c_anonymous_ifr_ifru { ifru_hwaddr })
+        }
+        Property::Flags(ifru_flags) => {
+            (libc::SIOCSIFFLAGS, libc::__c_anonymous_ifr_ifru { ifru_flags })
+        }
+        Property::Address(address) => {
+            let ifru_addr = socket_address(libc::AF_INET as u16, 2, &address.octets());
+            (libc::SIOCSIFADDR, libc::__c_anonymous_ifr_ifru { ifru_addr })
+        }
+        Property::Netmask(mask) => {
+            let ifru_netmask = socket_address(libc::AF_INET as u16, 2, &mask.octets());
+            (libc::SIOCSIFNETMASK, libc::__c_anonymous_ifr_ifru { ifru_netmask })
+        }
+    };
+    interface_request(socket, interface, request, ifr_ifru).map(drop)
+}
+
+/// Returns the index of an interface in the network namespace of `socket`.
+pub(crate) fn index_there(socket: BorrowedFd<'_>, interface: &str) -> io::Result<libc::c_int> {
+    let empty = libc::__c_anonymous_ifr_ifru { ifru_ifindex: 0 };
+    let reply = interface_request(socket, interface, libc::SIOCGIFINDEX, empty)?;
+    // SAFETY: the kernel has written this member; every bit pattern of it is an integer.
+    Ok(unsafe { reply.ifr_ifru.ifru_ifindex })
+}
+
+/// Returns the flags of an interface in the network namespace of `socket`.
+pub(crate) fn flags_there(socket: BorrowedFd<'_>, interface: &str) -> io::Result<libc::c_short> {
+    let empty = libc::__c_anonymous_ifr_ifru { ifru_flags: 0 };
+    let reply = interface_request(socket, interface, libc::SIOCGIFFLAGS, empty)?;
+    // SAFETY: the kernel has written this member; every bit pattern of it is an integer.
+    Ok(unsafe { reply.ifr_ifru.ifru_flags })
+}
+
+/// Adds an IPv6 address to an interface in the network namespace of `socket`, one of IPv6.
+pub(crate) fn add_ipv6_address(
+    socket: BorrowedFd<'_>,
+    index: libc::c_int,
+    address: Ipv6Addr,
+    prefix: u8,
+) -> io::Result<()> {
+    if rustix::net::sockopt::socket_domain(socket)? != AddressFamily::INET6 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let ifr6_addr = libc::in6_addr { s6_addr: address.octets() };
+    let request = libc::in6_ifreq { ifr6_addr, ifr6_prefixlen: prefix.into(), ifr6_ifindex: index };
+    let set = libc::SIOCSIFADDR as libc::Ioctl;
+    // SAFETY: of an IPv6 socket, SIOCSIFADDR reads one whole `struct in6_ifreq`, which outlives the
+    // call. Another one would read a longer `struct ifreq`, so the family was checked.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), set, &raw const request) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Builds a `struct sockaddr` with octets at an offset of its data.
+fn socket_address(family: u16, offset: usize, octets: &[u8]) -> libc::sockaddr {
+    let mut sa_data = [0; 14];
+    for (to, from) in sa_data[offset..].iter_mut().zip(octets) {
+        *to = *from as libc::c_char;
+    }
+    libc::sockaddr { sa_family: family, sa_data }
+}
+
+/// Sends a netdevice(7) request, which acts in the network namespace of the socket.
+fn interface_request(
+    socket: BorrowedFd<'_>,
+    interface: &str,
+    request: libc::c_ulong,
+    ifr_ifru: libc::__c_anonymous_ifr_ifru,
+) -> io::Result<libc::ifreq> {
+    let ifr_name = interface_name(interface).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut argument = libc::ifreq { ifr_name, ifr_ifru };
+    // SAFETY: the requests of this file read and write one whole `struct ifreq`, which outlives the
+    // call.
+    let result =
+        unsafe { libc::ioctl(socket.as_raw_fd(), request as libc::Ioctl, &raw mut argument) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(argument) }
 }
 
 /// Sends a `/dev/net/tun` request with a `struct ifreq` of name and flags.

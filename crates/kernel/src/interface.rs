@@ -19,6 +19,8 @@ pub struct Interface {
     pub mtu: u32,
     /// True if the interface is administratively up.
     pub up: bool,
+    /// True if the interface is up and has a carrier.
+    pub carrier: bool,
     /// True if its frames begin with an Ethernet header.
     pub ethernet: bool,
     /// Name of the driver; empty if unknown.
@@ -43,6 +45,15 @@ pub struct Offload {
     pub on: bool,
 }
 
+impl Offload {
+    /// Returns the offload with this ethtool(8) name, or `None` if it is another one.
+    #[must_use]
+    pub fn named(name: &str, on: bool) -> Option<Self> {
+        let names = OFFLOADS.iter().chain(&OFFLOAD_FLAGS).map(|(_, name)| *name);
+        names.into_iter().find(|known| *known == name).map(|name| Self { name, on })
+    }
+}
+
 /// Offloads with a command of their own (`ETHTOOL_GRXCSUM` etc.).
 const OFFLOADS: [(u32, &str); 5] = [
     (0x14, "rx-checksumming"),
@@ -55,6 +66,9 @@ const OFFLOADS: [(u32, &str); 5] = [
 /// Offloads that are bits of `ETHTOOL_GFLAGS`.
 const OFFLOAD_FLAGS: [(u32, &str); 3] =
     [(1 << 15, "large-receive-offload"), (1 << 8, "rx-vlan-offload"), (1 << 7, "tx-vlan-offload")];
+
+/// `IFF_LOWER_UP` of linux/if.h.
+const LOWER_UP: u32 = 1 << 16;
 
 /// Paravirtual drivers: frames may come from the memory of the hypervisor's host.
 const PARAVIRTUAL: [&str; 3] = ["virtio_net", "vif", "xen_netfront"];
@@ -84,10 +98,12 @@ impl Interface {
     /// # Errors
     /// [`Error::Kernel`] when netlink does not answer.
     pub fn with_index(index: u32) -> Result<Option<Self>, Error> {
-        let links = links()?;
-        let Some(link) = links.into_iter().find(|link| link.index == index) else {
-            return Ok(None);
+        let header = netlink::link_header(index, 0, 0);
+        let answers = match netlink::ask(Request::new(libc::RTM_GETLINK, 0, &header)) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
+            other => other.map_err(|error| refused(&format!("interface {index}"), error))?,
         };
+        let Some(link) = answers.iter().find_map(|answer| link(answer)) else { return Ok(None) };
         let ethtool = Ethtool::new().map_err(|error| refused(&link.name, error))?;
         Ok(Some(Self::new(link, &ethtool)))
     }
@@ -125,6 +141,7 @@ impl Interface {
             mac: link.mac,
             mtu: link.mtu,
             up: link.up,
+            carrier: link.up && link.carrier,
             ethernet: link.ethernet,
             driver,
         }
@@ -152,6 +169,7 @@ struct Link {
     mac: [u8; 6],
     mtu: u32,
     up: bool,
+    carrier: bool,
     ethernet: bool,
     receive_queues: u32,
     transmit_queues: u32,
@@ -173,6 +191,7 @@ fn link(answer: &[u8]) -> Option<Link> {
     let mut link = Link {
         index: netlink::number(&header[4..])?,
         up: flags & libc::IFF_UP as u32 != 0,
+        carrier: flags & LOWER_UP != 0,
         // The loopback's frames have an Ethernet header too.
         ethernet: [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&hardware),
         is_virtual: hardware == libc::ARPHRD_LOOPBACK,
@@ -218,6 +237,8 @@ mod tests {
         assert!(loopback.is_virtual && loopback.ethernet);
         assert!(loopback.mtu >= 1500 && loopback.receive_queues >= 1);
         assert!(Interface::all().unwrap().iter().any(|interface| interface.name == "lo"));
+        assert_eq!(Interface::with_index(1).unwrap(), Some(loopback));
+        assert_eq!(Interface::with_index(i32::MAX as u32).unwrap(), None);
     }
 
     #[test]

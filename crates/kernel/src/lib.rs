@@ -29,6 +29,6 @@ mod virtio;
 mod xdp_holder;
 
 pub use error::Error;
-pub use fastlane_netlink::LinkEvents;
+pub use fastlane_netlink::{LinkEvent, LinkEvents};
 pub use interface::{Interface, Offload};
 pub use xdp_holder::XdpHolder;

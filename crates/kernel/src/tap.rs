@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 pub use adopt::adopt;
-pub use client_namespace::open_for_client;
+pub use client_namespace::ClientNamespace;
 pub use tap_queue::{Carrier, TapQueue};
 
 use crate::error::{Error, NET_ADMIN};

@@ -7,13 +7,17 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fastlane_af_xdp as af_xdp;
+use fastlane_kernel::Interface;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::records::{
-    self, Attach, Attached, BindLane, Request, Response, Resume, TapRequest, Token,
+    self, Attach, Attached, BindLane, DeviceCounts, Request, Response, Resume, Rights, TapRequest,
+    Token,
 };
 use super::seqpacket::{self, Received};
 
@@ -28,7 +32,10 @@ const RETRY: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct AgentClient {
     path: PathBuf,
+    rights: Rights,
     state: Mutex<ClientState>,
+    /// Number that changes when an interface in the agent's network namespace may have changed.
+    changes: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -49,25 +56,67 @@ struct ClientState {
 pub(crate) type BoundQueues = Vec<(af_xdp::QueueDescription, OwnedFd)>;
 
 impl AgentClient {
-    /// Connects to the agent at `path`.
+    /// Connects to the agent at `path`. Returns `Ok(Err)` with its reason if it refuses.
     ///
     /// # Errors
     /// The reason of the kernel.
-    pub(crate) fn connect(path: &Path) -> std::io::Result<Self> {
-        Ok(Self::new(path, seqpacket::connect(path)?, vec![]))
+    pub(crate) fn connect(path: &Path) -> std::io::Result<Result<Self, String>> {
+        let mut client = Self::new(path, seqpacket::connect(path)?, Rights::default(), vec![]);
+        Ok(match client.request(&Request::Rights, &[], PATIENCE) {
+            Ok((Response::Rights(rights), _)) => {
+                client.rights = rights;
+                Ok(client)
+            }
+            Ok(_) => Err(unexpected()),
+            Err(reason) => Err(reason),
+        })
     }
 
-    /// Takes over the connection of a process that has ended, with its devices.
-    pub(crate) fn adopt(path: &Path, connection: OwnedFd, devices: Vec<Resume>) -> Self {
-        Self::new(path, connection, devices)
+    /// Takes over the connection of a process that has ended, with its rights and devices.
+    pub(crate) fn adopt(
+        path: &Path,
+        connection: OwnedFd,
+        rights: Rights,
+        devices: Vec<Resume>,
+    ) -> Self {
+        Self::new(path, connection, rights, devices)
     }
 
-    fn new(path: &Path, connection: OwnedFd, devices: Vec<Resume>) -> Self {
+    fn new(path: &Path, connection: OwnedFd, rights: Rights, devices: Vec<Resume>) -> Self {
         // Late responses to the process before have other numbers.
         let number = fastlane_core::now() as u32;
         let (connection, memory, retry) = (Some(connection), BTreeMap::new(), Instant::now());
         let state = ClientState { connection, number, devices, memory, retry };
-        Self { path: path.to_owned(), state: Mutex::new(state) }
+        let changes = AtomicU64::new(0);
+        Self { path: path.to_owned(), rights, state: Mutex::new(state), changes }
+    }
+
+    /// Returns what the agent lets this process use.
+    pub(crate) fn rights(&self) -> &Rights {
+        &self.rights
+    }
+
+    /// Returns a number that changes when an interface in the agent's network namespace may have
+    /// changed, as of the last reading of counters.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the properties of an interface in the agent's network namespace: with the index if
+    /// there is one, else with the name. `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The reason of the agent, or that it does not run.
+    pub(crate) fn interface(
+        &self,
+        name: &str,
+        index: Option<u32>,
+    ) -> Result<Option<Interface>, String> {
+        let request = Request::Interface { name: name.to_owned(), index };
+        match self.request(&request, &[], SHORT_PATIENCE)? {
+            (Response::Interface(properties), _) => Ok(properties.map(Interface::from)),
+            _ => Err(unexpected()),
+        }
     }
 
     /// Returns what a successor needs to continue with the connection: a duplicate of it and the
@@ -159,9 +208,18 @@ impl AgentClient {
     /// The reason of the agent, or that it does not respond.
     pub(crate) fn counts(&self, device: &str) -> Result<[u64; 5], String> {
         let request = Request::Counts { device: device.to_owned() };
-        match self.request(&request, &[], SHORT_PATIENCE)? {
-            (Response::Counts(counts), _) => Ok(counts),
-            _ => Err(unexpected()),
+        match self.request(&request, &[], SHORT_PATIENCE) {
+            Ok((Response::Counts(DeviceCounts { counts, changes }), _)) => {
+                self.changes.store(changes, Ordering::Relaxed);
+                Ok(counts)
+            }
+            Ok(_) => Err(unexpected()),
+            Err(reason) => {
+                // Of an agent that is away nothing is known, and a restarted one may have refused
+                // the device because its interface was removed.
+                self.changes.fetch_add(1, Ordering::Relaxed);
+                Err(reason)
+            }
         }
     }
 
@@ -185,13 +243,26 @@ impl AgentClient {
         }
     }
 
-    /// Creates a TAP device. Returns its queues.
+    /// Creates a TAP device in the network namespace of this process. Returns its queues.
     ///
     /// # Errors
     /// The reason of the agent.
     pub(crate) fn tap(&self, tap: TapRequest) -> Result<Vec<OwnedFd>, String> {
         let queues = tap.queues as usize;
-        match self.request(&Request::Tap(tap), &[], PATIENCE)? {
+        // The agent acts on this namespace through sockets of it.
+        let families = [AddressFamily::INET, AddressFamily::INET6].into_iter().filter(|family| {
+            let is_ipv4 = *family == AddressFamily::INET;
+            self.rights.is_elsewhere && tap.addresses.iter().any(|it| it.0.is_ipv4() == is_ipv4)
+        });
+        let socket = |family| {
+            let flags = SocketFlags::CLOEXEC;
+            rustix::net::socket_with(family, SocketType::DGRAM, flags, None)
+        };
+        let sockets: Vec<OwnedFd> = families.map(socket).collect::<Result<_, _>>().map_err(
+            |error: rustix::io::Errno| format!("a socket for the addresses of a TAP: {error}"),
+        )?;
+        let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+        match self.request(&Request::Tap(tap), &sockets, PATIENCE)? {
             (Response::Tap, files) if files.len() == queues => Ok(files),
             _ => Err(unexpected()),
         }

@@ -12,6 +12,7 @@
 
 use std::net::IpAddr;
 
+use fastlane_kernel::{Interface, Offload};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +20,7 @@ use crate::config::Rule;
 use crate::config::raw::AfXdp;
 
 /// Version of this protocol.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Maximum length of a record in bytes: enough for the longest list of rules.
 pub const RECORD_LIMIT: usize = 1 << 16;
 /// Maximum number of descriptors of a record. The kernel's limit is 253 (unix(7), SCM_MAX_FD).
@@ -37,6 +38,17 @@ const HEADER: usize = 16;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Request {
+    /// Asks what the client may use, and where. Response: [`Response::Rights`].
+    Rights,
+    /// Reads the properties of an interface in the network namespace of the agent: by the index of
+    /// a device that the client has, or by the name, which is in its pools. Response:
+    /// [`Response::Interface`].
+    Interface {
+        /// Name of the interface.
+        name: String,
+        /// Index of the interface, which survives renaming.
+        index: Option<u32>,
+    },
     /// Attaches a steering program to an interface. Response: [`Response::Attached`].
     Attach(Attach),
     /// Takes over the program of a token after the agent was restarted. Response:
@@ -91,8 +103,18 @@ pub enum Request {
         /// Number of queues.
         queues: u32,
     },
-    /// Creates a TAP device in the network namespace of the client. Response: [`Response::Tap`].
+    /// Creates a TAP device in the network namespace of the client. Its descriptors are datagram
+    /// sockets of that namespace, by which the agent sets addresses: one of IPv4, IPv6 or each.
+    /// Response: [`Response::Tap`].
     Tap(TapRequest),
+    /// Gives a TAP device in another network namespace the Ethernet address and the MTU of the
+    /// interface of a device, whose kernel peer it is. Response: [`Response::Done`].
+    Follow {
+        /// Name of the TAP device.
+        tap: String,
+        /// Token of the device.
+        device: Token,
+    },
     /// Sets a TAP device down, before its queues are closed. Response: [`Response::Done`].
     SetTapDown {
         /// Name of the interface.
@@ -189,8 +211,93 @@ pub enum Response {
     Tap,
     /// Re-entry with this number was opened. Its queues are the descriptors.
     Reentry(u32),
-    /// Counters: claimed, passed, uncovered, too long, re-entered.
-    Counts([u64; 5]),
+    /// The client's rights.
+    Rights(Rights),
+    /// Properties of an interface; `None` if it does not exist.
+    Interface(Option<InterfaceProperties>),
+    /// Counters of a device.
+    Counts(DeviceCounts),
+}
+
+/// Rights of a client: the names that it may use, and where they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Rights {
+    /// True if the client is in another network namespace than the agent and its interfaces.
+    pub is_elsewhere: bool,
+    /// Names of the interfaces.
+    pub interfaces: Vec<String>,
+    /// Names of the TAP devices.
+    pub taps: Vec<String>,
+}
+
+/// Properties of an interface.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct InterfaceProperties {
+    name: String,
+    index: u32,
+    mac: [u8; 6],
+    mtu: u32,
+    up: bool,
+    carrier: bool,
+    ethernet: bool,
+    driver: String,
+    receive_queues: u32,
+    transmit_queues: u32,
+    is_virtual: bool,
+    /// Offloads by their names, with their states.
+    offloads: Vec<(String, bool)>,
+}
+
+impl From<Interface> for InterfaceProperties {
+    fn from(interface: Interface) -> Self {
+        let offloads = interface.offloads.into_iter().map(|it| (it.name.to_owned(), it.on));
+        Self {
+            offloads: offloads.collect(),
+            name: interface.name,
+            index: interface.index,
+            mac: interface.mac,
+            mtu: interface.mtu,
+            up: interface.up,
+            carrier: interface.carrier,
+            ethernet: interface.ethernet,
+            driver: interface.driver,
+            receive_queues: interface.receive_queues,
+            transmit_queues: interface.transmit_queues,
+            is_virtual: interface.is_virtual,
+        }
+    }
+}
+
+impl From<InterfaceProperties> for Interface {
+    fn from(properties: InterfaceProperties) -> Self {
+        let offloads = properties.offloads.iter();
+        Self {
+            offloads: offloads.filter_map(|(name, on)| Offload::named(name, *on)).collect(),
+            name: properties.name,
+            index: properties.index,
+            mac: properties.mac,
+            mtu: properties.mtu,
+            up: properties.up,
+            carrier: properties.carrier,
+            ethernet: properties.ethernet,
+            driver: properties.driver,
+            receive_queues: properties.receive_queues,
+            transmit_queues: properties.transmit_queues,
+            is_virtual: properties.is_virtual,
+        }
+    }
+}
+
+/// Counters of a device.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct DeviceCounts {
+    /// Frames that were claimed, passed, uncovered, too long, and re-entered.
+    pub counts: [u64; 5],
+    /// Number that changes when an interface in the network namespace of the agent has changed.
+    pub changes: u64,
 }
 
 /// Steering program that was attached.
@@ -274,11 +381,21 @@ mod tests {
         assert!(refused(&other).contains("wrong magic"));
         let mut newer = bytes.clone();
         newer[8] = 9;
-        assert!(refused(&newer).contains("version 9 of the protocol, not 1"));
+        assert!(refused(&newer).contains("version 9 of the protocol, not 2"));
         let unknown = [&bytes[..HEADER], br#"{"nonsense":1}"#].concat();
         assert!(refused(&unknown).contains("unknown variant `nonsense`"));
         let twice = [&bytes[..], &bytes[HEADER..]].concat();
         assert!(refused(&twice).contains("trailing characters"));
+    }
+
+    #[test]
+    fn an_interface_survives_the_transport() {
+        let loopback = Interface::query("lo").unwrap();
+        let properties = InterfaceProperties::from(loopback.clone());
+        let bytes = encode(1, &Response::Interface(Some(properties))).unwrap();
+        let (_, decoded) = decode(&bytes).unwrap();
+        let Response::Interface(Some(properties)) = decoded else { panic!("{decoded:?}") };
+        assert_eq!(Interface::from(properties), loopback);
     }
 
     #[test]

@@ -108,7 +108,13 @@ pub(crate) struct PortPlan {
 #[derive(Clone, Debug)]
 pub(crate) enum KernelPlan {
     None,
-    ReEnter,
+    /// Re-entry into the interface. Of an interface in another network namespace, a TAP device with
+    /// its name, address and MTU takes its place.
+    ReEnter {
+        /// True if the configuration says nothing: then the path is optional where the agent may
+        /// refuse it.
+        is_default: bool,
+    },
     Tap(TapPlan),
 }
 
@@ -259,14 +265,15 @@ fn port_plan(
     let shared = port.driver.is_shared();
     let reopen_within = reopen_within(&port, at)?;
     let kernel = match port.kernel {
-        None if shared => KernelPlan::ReEnter,
-        Some(raw::Kernel::ReEnter) if shared => KernelPlan::ReEnter,
+        None if shared => KernelPlan::ReEnter { is_default: true },
+        Some(raw::Kernel::ReEnter) if shared => KernelPlan::ReEnter { is_default: false },
         None | Some(raw::Kernel::None) => KernelPlan::None,
         Some(raw::Kernel::ReEnter) => {
             let what = "Linux has no interface of this port to re-enter; write `none` or a `tap`";
             return Err(refuse(at("kernel"), what));
         }
-        Some(raw::Kernel::Tap(_)) if shared => {
+        // The interface may be in another network namespace, which is known when it is opened.
+        Some(raw::Kernel::Tap(_)) if shared && !matches!(port.driver, Driver::AfXdp(_)) => {
             let what = "Linux has the interface already; write `re-enter` or `none`";
             return Err(refuse(at("kernel"), what));
         }

@@ -8,6 +8,7 @@ use fastlane_steer::Rules;
 use super::reopened::{Reopened, ReopenedDevice};
 use super::{OpenContext, kernel_path, preflight};
 use crate::Error;
+use crate::agent::Interfaces;
 use crate::config::plan::{KernelPlan, Plan, PortPlan};
 use crate::config::raw;
 
@@ -21,7 +22,8 @@ pub(super) fn open(
     port: &PortPlan,
     packet: &raw::AfPacket,
 ) -> Result<(), Error> {
-    let interface = preflight::of_af_packet(context.plan, port, packet)?;
+    let interfaces = &context.devices.interfaces;
+    let interface = preflight::of_af_packet(context.plan, port, packet, interfaces)?;
     preflight::warn_if_down(port, &interface);
     let mut device = open_device(context.plan, port, packet, &interface, &port.rules)?;
     for (number, lane) in port.lanes.iter().enumerate() {
@@ -29,7 +31,7 @@ pub(super) fn open(
             context.add(*lane, port, Box::new(queue));
         }
     }
-    if matches!(port.kernel, KernelPlan::ReEnter) {
+    if matches!(port.kernel, KernelPlan::ReEnter { .. }) {
         kernel_path::reenter(context, port, &interface, Method::Redirect { mark: REENTRY_MARK })?;
     }
     let number = usize::from(port.id.0);
@@ -47,7 +49,7 @@ pub(super) fn reopen(
     packet: &raw::AfPacket,
     rules: &Rules,
 ) -> Result<Reopened, Error> {
-    let interface = preflight::of_af_packet(plan, port, packet)?;
+    let interface = preflight::of_af_packet(plan, port, packet, &Interfaces::Own)?;
     let mut device = open_device(plan, port, packet, &interface, rules)?;
     let queues = port.lanes.iter().enumerate().filter_map(|(number, lane)| {
         let queue: Box<dyn Queue> = Box::new(device.queue(port.id, number)?);

@@ -13,7 +13,7 @@ use super::reopened::{LaneMemory, Reopened, ReopenedDevice};
 use super::{Devices, InheritedPorts, OpenContext, agent_lanes, kernel_path, preflight};
 use crate::Error;
 use crate::agent::records::{Attach, Attached};
-use crate::agent::{AgentClient, RemoteSteering};
+use crate::agent::{AgentClient, Interfaces, RemoteSteering};
 use crate::config::plan::{KernelPlan, Plan, PortPlan};
 use crate::config::raw::{self, AfXdpMode};
 
@@ -23,7 +23,7 @@ pub(super) fn attach(
     port: &PortPlan,
     xdp: &raw::AfXdp,
 ) -> Result<(), Error> {
-    let interface = preflight::of_af_xdp(context.plan, port, xdp)?;
+    let interface = preflight::of_af_xdp(context.plan, port, xdp, &context.devices.interfaces)?;
     preflight::warn_if_down(port, &interface);
     if interface.has_offload("rx-vlan-offload") && !interface.is_virtual {
         tracing::warn!(
@@ -44,7 +44,9 @@ pub(super) fn attach(
         }
         None => open_device(context.plan, port, xdp, &interface, agent.as_ref())?,
     };
-    if matches!(port.kernel, KernelPlan::ReEnter) {
+    if context.devices.interfaces.agent().is_some() {
+        kernel_path::open_peer_elsewhere(context, port, &interface, queues)?;
+    } else if matches!(port.kernel, KernelPlan::ReEnter { .. }) {
         // In generic XDP mode a redirect would run the program again; mirred works in all modes.
         kernel_path::reenter(context, port, &interface, Method::Mirred)?;
     }
@@ -140,7 +142,8 @@ pub(super) fn reopen(
     rules: &Rules,
     memory: &LaneMemory<'_>,
 ) -> Result<Reopened, Error> {
-    let interface = preflight::of_af_xdp(plan, port, xdp)?;
+    let interfaces = Interfaces::of(memory.agent.as_ref());
+    let interface = preflight::of_af_xdp(plan, port, xdp, &interfaces)?;
     let port = &PortPlan { rules: rules.clone(), ..port.clone() };
     let (mut device, count) = open_device(plan, port, xdp, &interface, memory.agent.as_ref())?;
     let (mut queues, mut sockets) = (Vec::new(), Vec::new());

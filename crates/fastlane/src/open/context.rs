@@ -173,7 +173,9 @@ impl<'a> OpenContext<'a> {
     pub(super) fn shares(&mut self, port: &PortPlan, interface: Interface) {
         let number = usize::from(port.id.0);
         self.facts[number].interface = Some(interface.name.clone());
-        self.linux_interfaces[number] = Some(interface.index);
+        if self.devices.interfaces.agent().is_none() {
+            self.linux_interfaces[number] = Some(interface.index);
+        }
         self.shared_interfaces.push((number, interface));
         self.devices.shared_rules.push((number, port.rules.clone()));
     }

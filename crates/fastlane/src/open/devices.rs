@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use fastlane_af_xdp as af_xdp;
 use fastlane_core::{Filter, LossReader, Statistics};
+use fastlane_kernel::Interface;
 use fastlane_kernel::af_packet;
 use fastlane_steer::{Counts, Rules};
 use fastlane_table::counters::{Counters, PortCounter};
 
 use super::dpdk_environment::Dpdk;
+use super::kernel_peer::KernelPeer;
 use super::lane_filter::LaneRules;
 use super::link_state::Link;
 use super::port_reentry::PortReentry;
 use super::port_tap::PortTap;
-use crate::agent::AgentClient;
+use crate::agent::{AgentClient, Interfaces};
 
 /// Steering programs, lane rules and links of all ports. Dropping it detaches the programs from
 /// their interfaces.
@@ -21,6 +23,10 @@ use crate::agent::AgentClient;
 pub(crate) struct Devices {
     /// Connection to the agent, if it opens the ports.
     pub(crate) agent: Option<Arc<AgentClient>>,
+    /// Network namespace of the interfaces that ports share with Linux.
+    pub(crate) interfaces: Interfaces,
+    /// Kernel peers of ports whose interfaces are in another network namespace.
+    pub(super) peers: Vec<(usize, KernelPeer)>,
     pub(super) af_xdp: Vec<(usize, af_xdp::Device)>,
     pub(super) af_packet: Vec<(usize, af_packet::Device)>,
     pub(super) taps: Vec<PortTap>,
@@ -196,6 +202,17 @@ impl Devices {
     pub(crate) fn set_mtu(&mut self, port: usize, mtu: u32) -> Result<(), af_xdp::Error> {
         let device = self.af_xdp.iter_mut().find(|(number, _)| *number == port);
         device.map_or(Ok(()), |(_, device)| device.set_mtu(mtu))
+    }
+
+    /// Lets the kernel peer of a port follow its interface, which is in another network namespace.
+    /// `None` is a removed one.
+    ///
+    /// # Errors
+    /// The reason of the agent.
+    pub(crate) fn follow(&self, port: usize, now: Option<&Interface>) -> Result<(), String> {
+        let mut peers = self.peers.iter();
+        let peer = peers.find(|(number, _)| *number == port);
+        peer.map_or(Ok(()), |(_, peer)| peer.follow(now))
     }
 
     /// Returns the re-entry of a port.

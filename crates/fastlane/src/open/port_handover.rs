@@ -11,7 +11,7 @@ use fastlane_steer as steer;
 use fastlane_table::SharedMemory;
 use serde::{Deserialize, Serialize};
 
-use crate::agent::records::Resume;
+use crate::agent::records::{Resume, Rights};
 use crate::agent::{AgentClient, RemoteSteering};
 use crate::config::plan::PortPlan;
 
@@ -37,6 +37,7 @@ struct DeviceFacts {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct AgentFacts {
+    rights: Rights,
     devices: Vec<Resume>,
     descriptor: usize,
 }
@@ -134,10 +135,12 @@ impl PortHandover {
         devices: &[(usize, af_xdp::Device)],
         agent: Option<&AgentClient>,
     ) {
-        if let Some((connection, devices)) = agent.and_then(AgentClient::handover) {
+        let connected = agent.and_then(|agent| Some((agent.rights(), agent.handover()?)));
+        if let Some((rights, (connection, devices))) = connected {
+            let rights = rights.clone();
             self.descriptors.push(Arc::new(connection));
             let descriptor = self.descriptors.len() - 1;
-            self.manifest.agent = Some(AgentFacts { devices, descriptor });
+            self.manifest.agent = Some(AgentFacts { rights, devices, descriptor });
         }
         let added = devices.iter().try_for_each(|(port, device)| self.add_device(*port, device));
         self.check(added);
@@ -213,9 +216,9 @@ impl InheritedPorts {
 
     /// Takes over the connection to the agent, if there is one.
     pub(super) fn agent(&mut self, path: &Path) -> Option<Arc<AgentClient>> {
-        let AgentFacts { devices, descriptor } = self.manifest.agent.clone()?;
+        let AgentFacts { rights, devices, descriptor } = self.manifest.agent.clone()?;
         let connection = self.take(descriptor).ok()?;
-        Some(Arc::new(AgentClient::adopt(path, connection, devices)))
+        Some(Arc::new(AgentClient::adopt(path, connection, rights, devices)))
     }
 
     /// Returns the number of queues of a port.

@@ -4,7 +4,8 @@ use fastlane_af_xdp as af_xdp;
 use fastlane_kernel::Interface;
 
 use crate::Error;
-use crate::config::plan::{Plan, PortPlan};
+use crate::agent::Interfaces;
+use crate::config::plan::{KernelPlan, Plan, PortPlan};
 use crate::config::raw::{AfPacket, AfXdp, Driver};
 
 /// Length of an Ethernet header and two VLAN tags, which the MTU does not include.
@@ -14,10 +15,14 @@ const FRAME_OVERHEAD: usize = 14 + 8;
 ///
 /// # Errors
 /// The first obstacle.
-pub(crate) fn examine(plan: &Plan, port: &PortPlan) -> Result<Vec<String>, Error> {
+pub(crate) fn examine(
+    plan: &Plan,
+    port: &PortPlan,
+    interfaces: &Interfaces,
+) -> Result<Vec<String>, Error> {
     let interface = match &port.driver {
-        Driver::AfXdp(xdp) => Some(of_af_xdp(plan, port, xdp)?),
-        Driver::AfPacket(packet) => Some(of_af_packet(plan, port, packet)?),
+        Driver::AfXdp(xdp) => Some(of_af_xdp(plan, port, xdp, interfaces)?),
+        Driver::AfPacket(packet) => Some(of_af_packet(plan, port, packet, interfaces)?),
         Driver::Pcap(pcap) => {
             if let Some(path) = &pcap.read {
                 std::fs::File::open(path).map_err(|error| {
@@ -48,8 +53,17 @@ pub(crate) fn examine(plan: &Plan, port: &PortPlan) -> Result<Vec<String>, Error
 }
 
 /// Checks the interface of an AF_XDP port.
-pub(super) fn of_af_xdp(plan: &Plan, port: &PortPlan, xdp: &AfXdp) -> Result<Interface, Error> {
-    let interface = query(port, &xdp.interface)?;
+pub(super) fn of_af_xdp(
+    plan: &Plan,
+    port: &PortPlan,
+    xdp: &AfXdp,
+    interfaces: &Interfaces,
+) -> Result<Interface, Error> {
+    if matches!(port.kernel, KernelPlan::Tap(_)) && interfaces.agent().is_none() {
+        let what = "Linux has the interface already; write `\"kernel\": \"re-enter\"` or `none`";
+        return Err(Error::port(&port.name, what));
+    }
+    let interface = query(port, &xdp.interface, interfaces)?;
     let longest = af_xdp::longest_frame(plan.frame_size);
     fits(port, &interface, longest)?;
     let (name, receive, transmit) =
@@ -72,8 +86,9 @@ pub(super) fn of_af_packet(
     plan: &Plan,
     port: &PortPlan,
     packet: &AfPacket,
+    interfaces: &Interfaces,
 ) -> Result<Interface, Error> {
-    let interface = query(port, &packet.interface)?;
+    let interface = query(port, &packet.interface, interfaces)?;
     fits(port, &interface, room(plan))?;
     Ok(interface)
 }
@@ -83,8 +98,8 @@ pub(super) fn room(plan: &Plan) -> usize {
     plan.frame_size - fastlane_core::METADATA_LENGTH - plan.headroom
 }
 
-fn query(port: &PortPlan, name: &str) -> Result<Interface, Error> {
-    let interface = Interface::query(name).map_err(|error| Error::port(&port.name, error))?;
+fn query(port: &PortPlan, name: &str, interfaces: &Interfaces) -> Result<Interface, Error> {
+    let interface = interfaces.query(name).map_err(|reason| Error::port(&port.name, reason))?;
     if !interface.ethernet {
         let reason = format!("{name} is not an Ethernet interface; choose another one");
         return Err(Error::port(&port.name, reason));
