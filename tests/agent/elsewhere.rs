@@ -110,6 +110,29 @@ fn an_interface_that_is_replaced_while_the_agent_is_away_is_followed() {
     macswap.stop();
 }
 
+#[test]
+fn an_interface_of_the_pod_with_the_same_index_is_another_one() {
+    let Some(lab) = Lab::new("pod-index", 1) else { return };
+    let Some(pod) = Host::new("pod-index") else { return };
+    let Some(mut agent) = GrantingAgent::start(&lab) else { return };
+    let links = lab.left.run(&["ip", "-j", "link", "show", "dev", "wire0"]);
+    let links: Value = serde_json::from_str(&links).expect("JSON from ip");
+    let index = links[0]["ifindex"].to_string();
+    let words = ["ip", "link", "add", "index", &index, "name", "decoy0", "mtu", "200"];
+    pod.run(&[&words[..], &["type", "veth", "peer", "name", "decoy1"]].concat());
+    agent.grant("pod", &pool_of(&["wire0"]));
+    for mechanism in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
+        let macswap = start(&agent, &lab, &pod, "macswap", configuration(mechanism));
+        let driver = json!({"af-packet": {"interface": "wire0", "ring": 16_384}});
+        let app = json!({"rate-packets-per-second": 5000, "count-packets": 1000,
+            "frame-bytes": 1400, "flows": {"count": 16}});
+        fastlane_tests::measure(&lab, &lab.right, &driver, app).0.assert_intact();
+        pod.run(&["ip", "link", "set", "decoy0", "mtu", "300"]);
+        pod.run(&["ip", "link", "set", "decoy0", "mtu", "200"]);
+        assert_eq!(macswap.stop().drops(), 0);
+    }
+}
+
 /// Asserts that the Linux of a pod replies to the right host.
 #[track_caller]
 fn replies(lab: &Lab) {

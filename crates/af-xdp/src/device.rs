@@ -61,15 +61,17 @@ impl Device {
 
     /// Creates the device of an interface whose steering program another process has attached and
     /// controls. That process also binds the sockets ([`open_bound_lane`](crate::open_bound_lane)).
+    /// The interface, with this MTU in bytes, may be in the network namespace of that process.
     #[must_use]
     pub fn with_steering(
         settings: Settings,
         description: &DeviceDescription,
+        mtu: u32,
         steering: Box<dyn Steering>,
     ) -> Self {
         let &DeviceDescription { is_native, copies, max_length, .. } = description;
         let attached = if is_native { XdpMode::Native } else { XdpMode::Generic };
-        let transmit_length = TransmitLength::of_interface(settings.index);
+        let transmit_length = TransmitLength::of_mtu(mtu);
         let fallbacks = Vec::new();
         Self { settings, steering, attached, copies, max_length, transmit_length, fallbacks }
     }

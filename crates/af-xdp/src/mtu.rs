@@ -27,6 +27,11 @@ impl TransmitLength {
         length
     }
 
+    /// Creates the length for an MTU in octets.
+    pub(crate) fn of_mtu(mtu: u32) -> Self {
+        Self(Arc::new(AtomicUsize::new(mtu as usize + BEYOND_MTU)))
+    }
+
     /// Follows another MTU, in octets.
     pub(crate) fn set_mtu(&self, mtu: u32) {
         self.0.store(mtu as usize + BEYOND_MTU, Ordering::Relaxed);

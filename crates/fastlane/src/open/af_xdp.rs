@@ -38,7 +38,7 @@ pub(super) fn attach(
     let inherited = context.inherited.as_mut().filter(|inherited| inherited.has_sockets());
     let (device, queues) = match inherited {
         Some(inherited) => {
-            let device = inherited.device(port, settings, agent);
+            let device = inherited.device(port, settings, interface.mtu, agent);
             let device = device.map_err(|reason| Error::port(&port.name, reason))?;
             (device, inherited.count_queues(usize::from(port.id.0)))
         }
@@ -92,7 +92,7 @@ fn open_device(
         );
     }
     let steering = Box::new(RemoteSteering::new(Arc::clone(agent), device));
-    let device = af_xdp::Device::with_steering(settings, &description, steering);
+    let device = af_xdp::Device::with_steering(settings, &description, interface.mtu, steering);
     Ok((device, granted.min(queues)))
 }
 

@@ -226,11 +226,13 @@ impl InheritedPorts {
         self.manifest.queues.iter().filter(|facts| facts.port == port).count() as u32
     }
 
-    /// Takes over the device of a port and replaces its rules by those of the plan.
+    /// Takes over the device of a port, whose interface has this MTU in bytes, and replaces its
+    /// rules by those of the plan.
     pub(super) fn device(
         &mut self,
         port: &PortPlan,
         settings: af_xdp::Settings,
+        mtu: u32,
         agent: Option<Arc<AgentClient>>,
     ) -> Result<af_xdp::Device, String> {
         let mut device = match (&self.manifest.agent, agent) {
@@ -241,7 +243,7 @@ impl InheritedPorts {
                 let description = af_xdp::DeviceDescription::from_words(&mine.words);
                 let description = description.ok_or("the description of the device is invalid")?;
                 let steering = Box::new(RemoteSteering::new(agent, mine.device.clone()));
-                af_xdp::Device::with_steering(settings, &description, steering)
+                af_xdp::Device::with_steering(settings, &description, mtu, steering)
             }
             _ => self.own_device(port, settings)?,
         };
