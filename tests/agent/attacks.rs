@@ -192,7 +192,7 @@ fn queues_and_devices_outside_of_the_pool_are_refused() {
         // Devices and tokens of others.
         let mut other = Hostile::connect(agent);
         refused(other.request(&json!({"release": {"device": device}}), &[]), "no such device");
-        let driver = json!({"interface": "wire0"});
+        let driver = json!({"af-xdp": {"interface": "wire0"}});
         let attach = json!({"driver": driver, "steer": [{"udp-port": 2152}], "max-length": 1792});
         for token in [&device, TOKEN, "../../../../etc", ""] {
             let resume = json!({"resume": {"device": token, "words": [1, 1, 0, 1792],
@@ -201,7 +201,7 @@ fn queues_and_devices_outside_of_the_pool_are_refused() {
         }
         refused(other.request(&json!({"attach": attach}), &[]), "has `wire0`; end it first");
         let rings = |size: u32| -> Value {
-            let driver = json!({"interface": "wire0", "receive-ring": size});
+            let driver = json!({"af-xdp": {"interface": "wire0", "receive-ring": size}});
             json!({"attach": {"driver": driver, "steer": [{"udp-port": 2152}], "max-length": 0}})
         };
         drop(client);

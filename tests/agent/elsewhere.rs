@@ -50,12 +50,18 @@ fn shows(host: &Host, words: &str) {
 
 #[test]
 fn a_pod_forwards_on_an_interface_of_the_host() {
-    for mechanism in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
+    let mut pool = pool_of(&["wire0"]);
+    pool["af-packet"] = json!(true);
+    for mechanism in Mechanism::ALL {
         let Some(lab) = Lab::new("pod-forwards", 2) else { return };
         let Some(pod) = Host::new("pod-forwards") else { return };
         let Some(mut agent) = GrantingAgent::start(&lab) else { return };
-        agent.grant("pod", &pool_of(&["wire0"]));
-        let macswap = start(&agent, &lab, &pod, "macswap", configuration(mechanism));
+        agent.grant("pod", &pool);
+        let mut configuration = configuration(mechanism);
+        if mechanism == Mechanism::Packet {
+            configuration["ports"]["wire"]["driver"]["af-packet"]["ring"] = json!(8192);
+        }
+        let macswap = start(&agent, &lab, &pod, "macswap", configuration);
         assert_eq!(link(&pod), "", "the interface stays where the agent is");
         let received = || macswap.totals().wire("received_packets");
         thread::scope(|scope| {
@@ -69,7 +75,7 @@ fn a_pod_forwards_on_an_interface_of_the_host() {
             let at_kill = received();
             eventually("packets flow without the agent", || received() > at_kill + 1000);
             agent.run(&lab);
-            agent.grant("pod", &pool_of(&["wire0"]));
+            agent.grant("pod", &pool);
             agent.process().wait_for("has `wire0` again");
             report.join().expect("no panic").assert_intact();
         });
@@ -119,7 +125,7 @@ fn an_interface_of_the_pod_with_the_same_index_is_another_one() {
     let links: Value = serde_json::from_str(&links).expect("JSON from ip");
     let index = links[0]["ifindex"].to_string();
     let words = ["ip", "link", "add", "index", &index, "name", "decoy0", "mtu", "200"];
-    pod.run(&[&words[..], &["type", "veth", "peer", "name", "decoy1"]].concat());
+    pod.run(&[&words[..], &["type", "veth", "peer", "name", "decoy1", "index", "1000"]].concat());
     agent.grant("pod", &pool_of(&["wire0"]));
     for mechanism in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
         let macswap = start(&agent, &lab, &pod, "macswap", configuration(mechanism));

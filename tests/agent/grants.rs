@@ -169,7 +169,7 @@ fn the_client_of_a_grant_gets_nothing_of_another() {
     agent.run(&lab);
     agent.grant("a", &pool_of(&["wire0"]));
     agent.grant("b", &pool_of(&["wire0x"]));
-    let attach = json!({"driver": {"interface": "wire0"}, "steer": [{"udp-port": 2152}],
+    let attach = json!({"driver": {"af-xdp": {"interface": "wire0"}}, "steer": [{"udp-port": 2152}],
         "max-length": 1792});
     let resume = json!({"resume": {"device": device, "words": [1, 1, 0, 1792],
         "attach": attach, "is-released": false}});

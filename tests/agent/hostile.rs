@@ -104,7 +104,7 @@ impl Hostile {
     /// Attaches to `wire0`, or returns the reason of the refusal.
     #[track_caller]
     pub(crate) fn try_attach(&mut self) -> Result<String, String> {
-        let driver = json!({"interface": "wire0", "mode": "native-copy"});
+        let driver = json!({"af-xdp": {"interface": "wire0", "mode": "native-copy"}});
         let steer = json!([{"udp-port": 2152}]);
         let attach = json!({"attach": {"driver": driver, "steer": steer, "max-length": 1792}});
         match self.request(&attach, &[])? {

@@ -11,12 +11,13 @@ fn claims_pings(mechanism: Mechanism) -> (serde_json::Value, serde_json::Value) 
     configuration["ports"]["wire"]["steer"] = rules.clone();
     let mut pools = Agent::pools();
     pools["upf"]["steer"] = rules;
+    pools["upf"]["af-packet"] = json!(true);
     (configuration, pools)
 }
 
 #[test]
 fn packets_for_linux_reenter_on_their_interface() {
-    for mechanism in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
+    for mechanism in Mechanism::ALL {
         let Some(lab) = Lab::new("agent-reenter", 2) else { return };
         let (configuration, pools) = claims_pings(mechanism);
         let Some(agent) = Agent::start(&lab, &pools) else { return };
@@ -34,5 +35,25 @@ fn packets_for_linux_reenter_on_their_interface() {
             lab.right.attempt(&one).status.success()
         });
         application.stop();
+    }
+}
+
+#[test]
+fn packets_reenter_while_the_agent_is_away() {
+    for mechanism in Mechanism::ALL {
+        let Some(lab) = Lab::new("agent-reenter-away", 1) else { return };
+        let (configuration, pools) = claims_pings(mechanism);
+        let Some(mut agent) = Agent::start(&lab, &pools) else { return };
+        let (command, session) = agent.client(&lab, "all_kernel", configuration);
+        let application = Application::run(command, session);
+        let ping = ["ping", "-c", "10", "-i", "0.05", "-W", "5", "-q", LEFT];
+        assert!(lab.right.run(&ping).contains(" 10 received"));
+        agent.kill();
+        assert!(lab.right.run(&ping).contains(" 10 received"));
+        agent.run(&lab);
+        agent.process().wait_for("`wire0` again");
+        assert!(lab.right.run(&ping).contains(" 10 received"));
+        application.stop();
+        eventually("nothing stays", || agent.pinned() == 0);
     }
 }

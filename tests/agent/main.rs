@@ -6,6 +6,7 @@ mod elsewhere;
 mod grants;
 mod hostile;
 mod kernel_path;
+mod packet;
 mod privileges;
 mod reopened;
 mod start;

@@ -50,9 +50,9 @@ fn own_does_not_ask_the_agent_and_auto_asks_only_without_capabilities() {
 }
 
 #[test]
-fn drivers_that_the_agent_does_not_open_are_refused_by_name() {
+fn af_packet_is_refused_unless_the_pool_allows_it() {
     let Some(lab) = Lab::new("privileges-drivers", 1) else { return };
     let Some(agent) = Agent::start(&lab, &Agent::pools()) else { return };
     let packet = configuration(Mechanism::Packet);
-    refused(&lab, &agent, packet, &["port `wire`: the agent opens no AF_PACKET sockets"]);
+    refused(&lab, &agent, packet, &["pool `upf` allows no AF_PACKET sockets"]);
 }

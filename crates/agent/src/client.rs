@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fastlane::agent::records::{
     self, Attach, Attached, BindLane, BoundQueue, DESCRIPTORS, DeviceCounts, LaneQueues, Request,
-    Response, Resume,
+    Response, Resume, SharedDriver,
 };
 use fastlane::agent::seqpacket::{self, Received};
 use fastlane::kernel::Interface;
@@ -21,7 +21,7 @@ mod kernel_path;
 
 use crate::answer::Answer;
 use crate::config::Pool;
-use crate::device::{ClientDevice, WantedDevice, allowed};
+use crate::device::{AttachedDevice, ClientDevice, WantedDevice, allowed};
 use crate::elsewhere;
 use crate::owner::Owner;
 use crate::pool_memory::{FileId, PoolMemory};
@@ -127,11 +127,11 @@ impl Client {
             Request::Interface { name, index } => {
                 let has = |index| {
                     let mut devices = self.devices.values();
-                    devices.any(|it| it.device.settings().index == index)
+                    devices.any(|it| it.interface.index == index)
                 };
                 return elsewhere::interface(&self.pools, &name, index, has);
             }
-            Request::Attach(attach) => return Ok((self.attach(&attach)?, vec![])),
+            Request::Attach(attach) => return self.attach(&attach),
             Request::Resume(resume) => self.resume(&resume)?,
             Request::BindLane(lane) => {
                 return self.bind_lane(&lane, descriptors.pop().ok_or("no descriptor")?);
@@ -140,21 +140,21 @@ impl Client {
                 let socket = descriptors.pop().ok_or("no descriptor")?;
                 let device = self.device(&device)?;
                 check_queue(device, queue)?;
-                device.device.claim_for(queue, socket.as_fd()).map_err(failed)?;
+                device.xdp()?.claim_for(queue, socket.as_fd()).map_err(failed)?;
             }
             Request::ReplaceRules { device, steer } => {
                 let device = self.device(&device)?;
                 let rules = allowed(&device.pool, &steer)?;
-                device.device.replace_rules(&rules).map_err(failed)?;
+                device.replace_rules(&rules)?;
             }
             Request::Release { device } => {
-                self.device(&device)?.device.release().map_err(failed)?;
+                self.device(&device)?.release()?;
             }
             Request::SetMaxLength { device, length } => {
-                self.device(&device)?.device.set_max_length(length).map_err(failed)?;
+                self.device(&device)?.xdp()?.set_max_length(length).map_err(failed)?;
             }
             Request::Counts { device } => {
-                let counts = self.device(&device)?.device.counts().map_err(failed)?;
+                let counts = self.device(&device)?.counts()?;
                 let af_xdp::Counts { claimed, passed, uncovered, too_long, reentered } = counts;
                 let counts = [claimed, passed, uncovered, too_long, reentered];
                 let changes = self.shared.changes.count();
@@ -181,20 +181,27 @@ impl Client {
 
     /// Returns the present properties of the interface of a device.
     fn interface(&mut self, token: &str) -> Result<Interface, String> {
-        let index = self.device(token)?.device.settings().index;
+        let index = self.device(token)?.interface.index;
         let now = Interface::with_index(index).map_err(|error| error.to_string())?;
         now.ok_or_else(|| "the interface was removed".to_owned())
     }
 
-    fn attach(&mut self, attach: &Attach) -> Result<Response, String> {
+    fn attach(&mut self, attach: &Attach) -> Answer {
         if self.devices.len() >= MAX_DEVICES {
             return Err(format!("a client has at most {MAX_DEVICES} devices"));
         }
         let wanted = WantedDevice::new(&self.pools, attach)?;
+        let is_packet = matches!(attach.driver, SharedDriver::AfPacket(_));
+        let sockets = usize::from(is_packet)..=if is_packet { DESCRIPTORS } else { 0 };
+        if !sockets.contains(&(attach.sockets as usize)) {
+            return Err(format!("a device of AF_PACKET has 1 to {DESCRIPTORS} sockets"));
+        }
+        let rings = wanted.ring_memory(attach)?;
+        self.check_memory(wanted.pool(), self.memory.values().sum(), rings)?;
         let holder = Holder { owner: self.owner.clone(), process: self.peer.process };
         let lease = self.shared.registry.take(wanted.interface(), holder);
         let lease = lease.map_err(|Holder { process, .. }| {
-            let name = &attach.driver.interface;
+            let name = attach.driver.interface();
             match process {
                 0 => format!("`{name}` is reserved for a client of the agent before this one"),
                 _ => format!("process {process} has `{name}`; end it first"),
@@ -202,12 +209,13 @@ impl Client {
         })?;
         let token = new_token()?;
         let pins = self.owner.directory(&self.shared.pins, &token);
-        let (description, mut device) = wanted.attach(attach, lease, &pins)?;
-        tracing::info!("{self} has `{}`", attach.driver.interface);
+        let AttachedDevice { description, mut device, sockets } =
+            wanted.attach(attach, lease, &pins)?;
+        tracing::info!("{self} has `{}`", attach.driver.interface());
         let (words, queues) = (description.to_words(), device.queues);
-        let notes = device.device.take_notes();
+        let notes = device.xdp().map(af_xdp::Device::take_notes).unwrap_or_default();
         self.devices.insert(token.clone(), device);
-        Ok(Response::Attached(Attached { device: token, words, queues, notes }))
+        Ok((Response::Attached(Attached { device: token, words, queues, notes }), sockets))
     }
 
     fn resume(&mut self, resume: &Resume) -> Result<(), String> {
@@ -216,7 +224,7 @@ impl Client {
             .flatten();
         let orphan = orphan.ok_or("no device waits for its client under this token")?;
         let device = WantedDevice::new(&self.pools, &resume.attach)?.resume(resume, orphan)?;
-        tracing::info!("{self} has `{}` again", resume.attach.driver.interface);
+        tracing::info!("{self} has `{}` again", resume.attach.driver.interface());
         self.devices.insert(resume.device.clone(), device);
         Ok(())
     }
@@ -225,25 +233,17 @@ impl Client {
     fn bind_lane(&mut self, lane: &BindLane, memory: OwnedFd) -> Answer {
         let memory = PoolMemory::check(memory, self.peer.user)?;
         let first = lane.devices.first().ok_or("a lane has at least one queue")?;
-        let limit = self.device(&first.device)?.pool.memory;
+        let pool = Arc::clone(&self.device(&first.device)?.pool);
         let others = self.memory.iter().filter(|(id, _)| **id != memory.id);
-        let total = others.map(|(_, length)| length).sum::<u64>().saturating_add(memory.length);
-        if total > limit {
-            return Err(format!(
-                "the memory of its lanes is {} MiB, and the pool allows {} MiB; use fewer \
-                 `lanes.frames`, or raise `memory-mib`",
-                total >> 20,
-                limit >> 20
-            ));
-        }
+        self.check_memory(&pool, others.map(|(_, length)| length).sum(), memory.length)?;
         self.check_lane(lane)?;
         let (id, length) = (memory.id, memory.length);
         let layout = memory.map(lane.frame_size)?;
         let mut requests = Vec::new();
-        for (token, ClientDevice { device, .. }) in &mut self.devices {
+        for (token, device) in &mut self.devices {
             let mut mine = lane.devices.iter().enumerate();
             if let Some((index, part)) = mine.find(|(_, part)| part.device == *token) {
-                let (port, queues) = (PortId(0), part.queues.clone());
+                let (device, port, queues) = (device.xdp()?, PortId(0), part.queues.clone());
                 requests.push((index, OpenRequest { device, port, queues }));
             }
         }
@@ -259,6 +259,22 @@ impl Client {
         });
         let (queues, sockets) = parts.unzip();
         Ok((Response::Bound(queues), sockets))
+    }
+
+    /// Checks that a pool allows `more` bytes of memory besides `lanes` bytes of lanes and the
+    /// rings of devices.
+    fn check_memory(&self, pool: &Pool, lanes: u64, more: u64) -> Result<(), String> {
+        let rings: u64 = self.devices.values().map(|device| device.ring_memory).sum();
+        let (total, limit) = (lanes.saturating_add(rings).saturating_add(more), pool.memory);
+        match total > limit {
+            false => Ok(()),
+            true => Err(format!(
+                "the memory of its lanes and rings is {} MiB, and the pool allows {} MiB; use \
+                 fewer `lanes.frames`, a smaller `ring`, or raise `memory-mib`",
+                total >> 20,
+                limit >> 20
+            )),
+        }
     }
 
     /// Checks that each device of a lane is named once and each queue is free.
@@ -299,8 +315,7 @@ fn check_queue(device: &ClientDevice, queue: u32) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!(
             "queue {queue} of `{}` is not in the pool, which has the first {}",
-            device.device.settings().interface,
-            device.queues
+            device.interface.name, device.queues
         )),
     }
 }

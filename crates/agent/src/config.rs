@@ -52,6 +52,10 @@ pub struct PoolSettings {
     /// addresses that it may have. Default: none.
     #[serde(default)]
     pub taps: BTreeMap<String, TapLimit>,
+    /// True if an application may have AF_PACKET sockets. It can then send on every interface of
+    /// the agent's network namespace, and make any of them promiscuous.
+    #[serde(default)]
+    pub af_packet: bool,
     /// Numeric user ids whose processes may use the pool.
     #[serde(default)]
     pub users: Vec<u32>,
@@ -109,6 +113,8 @@ pub(crate) struct Pool {
     pub(crate) rules: Rules,
     /// Addresses that TAP devices may have, by name.
     pub(crate) taps: BTreeMap<String, Vec<(IpAddr, u8)>>,
+    /// True if clients may have AF_PACKET sockets.
+    pub(crate) af_packet: bool,
     /// Maximum memory of a client in bytes.
     pub(crate) memory: u64,
     users: Vec<u32>,
@@ -158,7 +164,7 @@ pub(crate) fn resolve(raw: Configuration) -> Result<Plan, String> {
 
 /// Resolves a pool, of the configuration or of a grant.
 pub(crate) fn resolve_pool(name: &str, pool: PoolSettings) -> Result<Pool, String> {
-    let PoolSettings { interfaces, steer, taps, users, groups, memory_mib } = pool;
+    let PoolSettings { interfaces, steer, taps, af_packet, users, groups, memory_mib } = pool;
     let rules = fastlane::config::resolve_rules(&steer)
         .map_err(|what| format!("pools.{name}.steer: {what}"))?;
     if interfaces.is_empty() && taps.is_empty() {
@@ -181,7 +187,7 @@ pub(crate) fn resolve_pool(name: &str, pool: PoolSettings) -> Result<Pool, Strin
     let taps = taps.collect::<Result<_, String>>()?;
     let memory = memory_mib.saturating_mul(1 << 20);
     let name = name.to_owned();
-    Ok(Pool { name, interfaces, rules, taps, memory, users, groups })
+    Ok(Pool { name, interfaces, rules, taps, af_packet, memory, users, groups })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Registry of the interfaces that clients have, and the pins of their devices.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -81,6 +81,11 @@ impl Pins {
     /// Wraps the directory of a device whose program is pinned.
     pub(crate) fn new(directory: PathBuf) -> Self {
         Self(directory)
+    }
+
+    /// Returns the directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 }
 

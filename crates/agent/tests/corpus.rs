@@ -12,7 +12,10 @@ use serde_json::json;
 /// Returns the records of all requests, and damaged ones.
 fn seeds() -> Vec<(String, Vec<u8>)> {
     let token = "0123456789abcdef0123456789abcdef";
-    let driver = json!({"interface": "eth1", "busy-poll": {"time-us": 20, "budget": 64}});
+    let driver =
+        json!({"af-xdp": {"interface": "eth1", "busy-poll": {"time-us": 20, "budget": 64}}});
+    let packet = json!({"af-packet": {"interface": "eth1", "ring": 64}});
+    let sockets = json!({"driver": packet, "steer": [], "max-length": 1792, "sockets": 2});
     let rules = json!([
         {"udp-port": "40000-40099", "source": "10.0.0.0/8"}, {"gtp-u": true},
         {"ethertype": "0x88f7"}, {"ip-protocol": "sctp", "destination": "2001:db8::/32"},
@@ -23,6 +26,7 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
     let lane = json!({"frame-size": 2048, "devices": [{"device": token, "queues": [0, 1]}]});
     let requests = [
         json!({"attach": attach}),
+        json!({"attach": sockets}),
         json!({"resume": resume}),
         json!({"bind-lane": lane}),
         json!({"claim": {"device": token, "queue": 3}}),
@@ -40,11 +44,15 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
         json!({"reenter": {"device": token, "queues": 2}}),
         json!({"redirect": {"reentry": 0, "device": token}}),
     ];
-    let mut seeds = Vec::new();
+    let mut seeds = Vec::<(String, Vec<u8>)>::new();
     for (number, request) in (1..).zip(requests) {
         let named = request.as_object().and_then(|it| it.keys().next());
         let name = named.map(String::as_str).or(request.as_str()).expect("a name").to_owned();
         let request: Request = serde_json::from_value(request).expect("a request");
+        let name = match seeds.iter().any(|(other, _)| *other == name) {
+            true => format!("{name}-{number}"),
+            false => name,
+        };
         seeds.push((name, records::encode(number, &request).expect("a short record")));
     }
     let whole = seeds[0].1.clone();

@@ -54,21 +54,6 @@ fn needs(port: &PortPlan) -> &'static [Capability] {
     }
 }
 
-/// Checks that the agent can open all ports.
-///
-/// # Errors
-/// Names the first port that it cannot open.
-fn check_drivers(plan: &Plan) -> Result<(), Error> {
-    let mut ports = plan.ports.iter();
-    match ports.find(|port| matches!(port.driver, Driver::AfPacket(_))) {
-        None => Ok(()),
-        Some(port) => {
-            let what = "the agent opens no AF_PACKET sockets; use the driver `af-xdp`";
-            Err(Error::port(&port.name, what))
-        }
-    }
-}
-
 /// Returns the connection to the agent if the ports are opened through it, `None` if this process
 /// opens them itself.
 ///
@@ -94,7 +79,6 @@ pub(crate) fn agent(plan: &Plan) -> Result<Option<Arc<AgentClient>>, Error> {
     let error = match AgentClient::connect(socket) {
         Ok(client) => {
             let client = client.map_err(|reason| Error::port(&port.name, reason))?;
-            check_drivers(plan)?;
             return Ok(Some(Arc::new(client)));
         }
         Err(error) => error,

@@ -15,8 +15,9 @@ mod packet_queue;
 mod ring;
 mod socket;
 
+use std::fmt;
 use std::io::ErrorKind;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use fastlane_core::PortId;
 use fastlane_steer::{Counts, Program, Rules, Settings};
@@ -71,8 +72,41 @@ impl AfPacketSettings {
 /// is killed, except on kernels before 6.6 (see [`Program::attach_claim`]).
 #[derive(Debug)]
 pub struct Device {
-    program: Program,
+    steering: Box<dyn Steering>,
     queues: Vec<Option<AfPacketQueue>>,
+}
+
+/// Control of the steering program of a port: by this process, which has loaded it, or by another
+/// one that has the privilege. Not for lanes.
+///
+/// Errors of all methods are the refusals of the kernel or of the process that has the program.
+#[allow(clippy::missing_errors_doc, reason = "they are the same for all methods")]
+pub trait Steering: fmt::Debug + Send {
+    /// Replaces the rules; on an error the old ones stay in force.
+    fn replace_rules(&mut self, rules: &Rules) -> Result<(), Error>;
+
+    /// Leaves all frames to Linux from now on.
+    fn release(&mut self) -> Result<(), Error>;
+
+    /// Returns the counters.
+    fn counts(&self) -> Result<Counts, Error>;
+
+    /// Detaches the program if dropping this value does not.
+    fn detach(&mut self) {}
+}
+
+impl Steering for Program {
+    fn replace_rules(&mut self, rules: &Rules) -> Result<(), Error> {
+        Ok(Self::replace_rules(self, rules)?)
+    }
+
+    fn release(&mut self) -> Result<(), Error> {
+        Ok(Self::release(self)?)
+    }
+
+    fn counts(&self) -> Result<Counts, Error> {
+        Ok(Self::counts(self)?)
+    }
 }
 
 impl Device {
@@ -82,30 +116,53 @@ impl Device {
     /// [`Error::Unfit`] for impossible settings or an interface without Ethernet header,
     /// [`Error::NoPrivilege`] without CAP_NET_RAW, [`Error::Program`], [`Error::Kernel`].
     pub fn open(settings: &AfPacketSettings, rules: &Rules) -> Result<Self, Error> {
-        check(settings)?;
-        let name = &settings.interface.name;
-        let steering =
-            Settings { max_length: settings.max_length, mark: settings.mark, reenter_ifindex: 0 };
-        let mut program = Program::load(rules, steering)?;
-        program.release()?;
+        let mut program = load(settings, rules)?;
         let mut sockets = Vec::with_capacity(settings.queues);
         for _ in 0..settings.queues {
             sockets.push(socket(settings)?);
         }
-        join(&sockets, settings)?;
-        // Only a whole group gives each frame to one socket. Until all programs are attached they
-        // claim nothing, so no frame is lost, and none goes both to Linux and to a socket.
-        for (socket, _) in &sockets {
-            program.attach_select(socket.as_fd())?;
-        }
-        program.attach_claim(name)?;
-        program.replace_rules(rules)?;
+        let joined: Vec<&Socket> = sockets.iter().map(|(socket, _)| socket).collect();
+        join(&joined, settings, sockets.len() > 1)?;
+        claim(&mut program, &joined, settings, rules)?;
+        Self::new(settings, sockets, Box::new(program))
+    }
+
+    /// Creates the device of an interface from the sockets that another process has opened with
+    /// these settings ([`open_for_client`]).
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if a ring cannot be mapped.
+    pub fn with_sockets(
+        settings: &AfPacketSettings,
+        sockets: Vec<OwnedFd>,
+        steering: Box<dyn Steering>,
+    ) -> Result<Self, Error> {
+        check(settings)?;
+        let geometry = Geometry::new(settings.max_length, settings.ring_frames);
+        let map = |file| {
+            let socket = Socket::of(file);
+            let ring = Ring::map(&socket, geometry).map_err(|error| {
+                let name = &settings.interface.name;
+                Error::kernel(format!("{name}: mapping an AF_PACKET ring"), NET_RAW, error)
+            });
+            Ok((socket, ring?))
+        };
+        let sockets = sockets.into_iter().map(map).collect::<Result<_, Error>>()?;
+        Self::new(settings, sockets, steering)
+    }
+
+    fn new(
+        settings: &AfPacketSettings,
+        sockets: Vec<(Socket, Ring)>,
+        steering: Box<dyn Steering>,
+    ) -> Result<Self, Error> {
         let queues = sockets.into_iter().map(|(socket, ring)| {
             AfPacketQueue::new(socket, ring).map(Some).map_err(|error| {
+                let name = &settings.interface.name;
                 Error::kernel(format!("{name}: duplicating the AF_PACKET socket"), NET_RAW, error)
             })
         });
-        Ok(Self { program, queues: queues.collect::<Result<_, _>>()? })
+        Ok(Self { steering, queues: queues.collect::<Result<_, _>>()? })
     }
 
     /// Takes a queue out for the port `port`; `None` if it does not exist or was taken before.
@@ -120,7 +177,7 @@ impl Device {
     /// # Errors
     /// [`Error::Program`]; then the old rules stay in force.
     pub fn replace_rules(&mut self, rules: &Rules) -> Result<(), Error> {
-        Ok(self.program.replace_rules(rules)?)
+        self.steering.replace_rules(rules)
     }
 
     /// Leaves all frames to Linux from now on, before the queues are closed. Frames that were
@@ -129,7 +186,7 @@ impl Device {
     /// # Errors
     /// [`Error::Program`]; then the rules stay in force.
     pub fn release(&mut self) -> Result<(), Error> {
-        Ok(self.program.release()?)
+        self.steering.release()
     }
 
     /// Returns the steering counters over all queues.
@@ -137,8 +194,88 @@ impl Device {
     /// # Errors
     /// [`Error::Program`].
     pub fn counts(&self) -> Result<Counts, Error> {
-        Ok(self.program.counts()?)
+        self.steering.counts()
     }
+
+    /// Detaches the steering program.
+    pub fn close(mut self) {
+        self.steering.detach();
+    }
+}
+
+/// Opens the sockets of an interface for another process, which maps their rings
+/// ([`Device::with_sockets`]), and claims packets by the rules. Frames wait in the rings from then
+/// on. Returns the steering program and the sockets.
+///
+/// The other process can neither change their filters nor bind them to another interface. It can
+/// send on any interface of this network namespace, since sendto(2) names one.
+///
+/// # Errors
+/// Those of [`Device::open`]; [`Error::Unfit`] before Linux 6.6, where the program could not be
+/// pinned.
+pub fn open_for_client(
+    settings: &AfPacketSettings,
+    rules: &Rules,
+) -> Result<(Program, Vec<OwnedFd>), Error> {
+    let mut program = load(settings, rules)?;
+    let mut sockets = Vec::with_capacity(settings.queues);
+    for _ in 0..settings.queues {
+        sockets.push(unmapped_socket(settings)?);
+    }
+    let joined: Vec<&Socket> = sockets.iter().collect();
+    // The kernel does not bind a member of a group to another interface.
+    join(&joined, settings, true)?;
+    claim(&mut program, &joined, settings, rules)?;
+    let name = &settings.interface.name;
+    if program.handover().is_none() {
+        return Err(Error::Unfit {
+            subject: format!("{name}: AF_PACKET for another process"),
+            reason: "this kernel is older than 6.6".to_owned(),
+            remedy: "use the driver `af-xdp`".to_owned(),
+        });
+    }
+    for socket in &sockets {
+        socket.lock_filter().map_err(|error| {
+            Error::kernel(format!("{name}: locking the filter of a socket"), NET_RAW, error)
+        })?;
+    }
+    Ok((program, sockets.into_iter().map(Socket::into_file).collect()))
+}
+
+/// Returns the memory of the rings of a port in bytes.
+///
+/// # Errors
+/// [`Error::Unfit`] for impossible settings.
+pub fn ring_memory(settings: &AfPacketSettings) -> Result<u64, Error> {
+    check(settings)?;
+    let geometry = Geometry::new(settings.max_length, settings.ring_frames);
+    Ok(settings.queues as u64 * geometry.length() as u64)
+}
+
+/// Loads the steering program, which claims nothing yet.
+fn load(settings: &AfPacketSettings, rules: &Rules) -> Result<Program, Error> {
+    check(settings)?;
+    let steering =
+        Settings { max_length: settings.max_length, mark: settings.mark, reenter_ifindex: 0 };
+    let mut program = Program::load(rules, steering)?;
+    program.release()?;
+    Ok(program)
+}
+
+/// Attaches the program to a whole group of sockets and to their interface, and puts the rules in
+/// force. Only a whole group gives each frame to one socket. Until all programs are attached they
+/// claim nothing, so no frame is lost, and none goes both to Linux and to a socket.
+fn claim(
+    program: &mut Program,
+    sockets: &[&Socket],
+    settings: &AfPacketSettings,
+    rules: &Rules,
+) -> Result<(), Error> {
+    for socket in sockets {
+        program.attach_select(socket.as_fd())?;
+    }
+    program.attach_claim(&settings.interface.name)?;
+    Ok(program.replace_rules(rules)?)
 }
 
 fn check(settings: &AfPacketSettings) -> Result<(), Error> {
@@ -169,6 +306,17 @@ fn check(settings: &AfPacketSettings) -> Result<(), Error> {
 /// Creates a socket and its ring. It receives nothing before a steering program is attached, even
 /// if bound.
 fn socket(settings: &AfPacketSettings) -> Result<(Socket, Ring), Error> {
+    let socket = unmapped_socket(settings)?;
+    let geometry = Geometry::new(settings.max_length, settings.ring_frames);
+    let ring = Ring::map(&socket, geometry).map_err(|error| {
+        let name = &settings.interface.name;
+        Error::kernel(format!("{name}: mapping an AF_PACKET ring"), NET_RAW, error)
+    })?;
+    Ok((socket, ring))
+}
+
+/// Creates a socket and its ring, which is not mapped yet.
+fn unmapped_socket(settings: &AfPacketSettings) -> Result<Socket, Error> {
     let name = &settings.interface.name;
     let refused = |action: &str, error| Error::kernel(format!("{name}: {action}"), NET_RAW, error);
     let socket = Socket::open().map_err(|error| refused("opening an AF_PACKET socket", error))?;
@@ -177,7 +325,7 @@ fn socket(settings: &AfPacketSettings) -> Result<(Socket, Ring), Error> {
         .and_then(|()| socket.refuse_all())
         .map_err(|error| refused("setting AF_PACKET options", error))?;
     let geometry = Geometry::new(settings.max_length, settings.ring_frames);
-    let ring = Ring::new(&socket, geometry).map_err(|error| match error.kind() {
+    Ring::create(&socket, geometry).map_err(|error| match error.kind() {
         ErrorKind::OutOfMemory => Error::Unfit {
             subject: format!("{name}: an AF_PACKET ring of {} octets", geometry.length()),
             reason: "the kernel has no memory for it".to_owned(),
@@ -185,18 +333,18 @@ fn socket(settings: &AfPacketSettings) -> Result<(Socket, Ring), Error> {
         },
         _ => refused("making an AF_PACKET ring", error),
     })?;
-    Ok((socket, ring))
+    Ok(socket)
 }
 
-/// Binds the sockets; several share the interface as one fanout group.
-fn join(sockets: &[(Socket, Ring)], settings: &AfPacketSettings) -> Result<(), Error> {
+/// Binds the sockets, which share the interface as one fanout group if `is_group`.
+fn join(sockets: &[&Socket], settings: &AfPacketSettings, is_group: bool) -> Result<(), Error> {
     let Interface { name, index, .. } = &settings.interface;
     let mut group = None;
-    for (socket, _) in sockets {
+    for socket in sockets {
         let refused =
             |action: &str, error| Error::kernel(format!("{name}: {action}"), NET_RAW, error);
         socket.bind(*index).map_err(|error| refused("binding the AF_PACKET socket", error))?;
-        if sockets.len() > 1 {
+        if is_group {
             let joined = socket.join(group).map_err(|error| {
                 refused("sharing the interface among queues (PACKET_FANOUT; is it up?)", error)
             })?;

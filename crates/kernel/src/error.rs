@@ -52,6 +52,9 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
+    /// The agent, which opened the port, has refused.
+    #[error("the agent refuses: {0}")]
+    Agent(String),
     /// A steering program could not be loaded or attached.
     #[error(transparent)]
     Program(#[from] ProgramError),

@@ -66,6 +66,16 @@ impl Reentry {
         })
     }
 
+    /// Pins the program that redirects in a directory of a BPF file system, under a number: then it
+    /// works on without this process. `mirred` does anyway.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`].
+    pub fn pin(&self, directory: &std::path::Path, number: usize) -> Result<(), Error> {
+        let pinned = self.program.as_ref().map_or(Ok(()), |it| it.pin_reentry(directory, number));
+        pinned.map_err(|error| Error::kernel("pinning the re-entry", NET_ADMIN, error))
+    }
+
     /// Redirects to another interface, which has taken the place of a removed one.
     ///
     /// # Errors

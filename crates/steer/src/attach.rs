@@ -3,18 +3,20 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
     thread,
     time::Duration,
 };
 
 use aya::{
-    programs::{LinkOrder, ProgramError as AyaError, TcAttachType, tc},
+    programs::{ProgramError as AyaError, TcAttachType, tc},
     util::KernelVersion,
 };
 
 use crate::{
     error::{self, ProgramError},
     link::{self, XdpMode},
+    pins,
     program::Program,
 };
 
@@ -67,7 +69,9 @@ impl Program {
     /// Returns [`ProgramError::NoInterface`], [`ProgramError::NoPrivilege`] or
     /// [`ProgramError::Kernel`].
     pub fn attach_claim(&mut self, interface: &str) -> Result<(), ProgramError> {
-        self.attach_ingress("fastlane_claim", interface, has_tcx())
+        self.claim_link = None;
+        self.claim_link = self.attach_ingress("fastlane_claim", interface, has_tcx())?;
+        Ok(())
     }
 
     /// Attaches `fastlane_reenter` to the ingress of the re-entry TAP. Frames written to it arrive
@@ -78,7 +82,19 @@ impl Program {
     /// # Errors
     /// Returns the errors of [`Program::attach_claim`].
     pub fn attach_reenter(&mut self, tap: &str) -> Result<(), ProgramError> {
-        self.attach_ingress("fastlane_reenter", tap, has_tcx())
+        self.reenter_link = None;
+        self.reenter_link = self.attach_ingress("fastlane_reenter", tap, has_tcx())?;
+        Ok(())
+    }
+
+    /// Pins the link of `fastlane_reenter` in the directory of a port's pins, under a number, in
+    /// place of one that is there. Does nothing if it is not attached by a link.
+    ///
+    /// # Errors
+    /// Returns the refusal of the kernel.
+    pub fn pin_reentry(&self, directory: &Path, number: usize) -> io::Result<()> {
+        let link = self.reenter_link.as_ref();
+        link.map_or(Ok(()), |link| pins::pin_reentry(link.as_fd(), directory, number))
     }
 
     /// Attaches `fastlane_select` to an AF_PACKET socket of type SOCK_RAW. The socket then receives
@@ -105,29 +121,30 @@ impl Program {
             })
     }
 
+    /// Attaches a program to the ingress of an interface. Returns its link, or `None` for a filter.
     fn attach_ingress(
         &mut self,
         name: &str,
         interface: &str,
         tcx: bool,
-    ) -> Result<(), ProgramError> {
+    ) -> Result<Option<OwnedFd>, ProgramError> {
         check_name(interface)?;
         let action = format!("attaching {name} to the ingress of `{interface}`");
-        let refused = |error| attach_error(interface, &action, error);
-        if !tcx {
-            prepare_clsact(interface, name).map_err(|error| refused(error.into()))?;
+        let classifier = self.classifier(name)?;
+        if tcx {
+            let program = classifier.fd();
+            let program = program.map_err(|error| ProgramError::new(action.as_str(), error))?;
+            let link = link::index_of(interface)
+                .and_then(|index| link::attach_ingress(program.as_fd(), index));
+            let refused = |source| no_device(interface, ProgramError::system(action, source));
+            return link.map(Some).map_err(refused);
         }
-        let options = match tcx {
-            true => tc::TcAttachOptions::TcxOrder(LinkOrder::first()),
-            false => tc::TcAttachOptions::Netlink(tc::NlOptions {
-                priority: 1,
-                ..tc::NlOptions::default()
-            }),
-        };
-        self.classifier(name)?
-            .attach_with_options(interface, TcAttachType::Ingress, options)
-            .map(|_| ())
-            .map_err(refused)
+        let refused = |error| attach_error(interface, &action, error);
+        prepare_clsact(interface, name).map_err(|error| refused(error.into()))?;
+        let options = tc::NlOptions { priority: 1, ..tc::NlOptions::default() };
+        let options = tc::TcAttachOptions::Netlink(options);
+        let attached = classifier.attach_with_options(interface, TcAttachType::Ingress, options);
+        attached.map(|_| None).map_err(refused)
     }
 }
 

@@ -1,5 +1,6 @@
-//! BPF links of XDP programs and their modes, and pins in a BPF file system, by bpf(2). The loader
-//! creates such links too, but does not give access to their descriptors, which a successor needs.
+//! BPF links of XDP and ingress (tcx) programs, and pins in a BPF file system, by bpf(2). The
+//! loader creates such links too, but does not give access to their descriptors, which a successor
+//! needs.
 #![allow(unsafe_code, reason = "bpf(2) and if_nametoindex(3)")]
 
 use std::{
@@ -16,7 +17,11 @@ const BPF_OBJ_GET: libc::c_int = 7;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_XDP: u32 = 37;
+const BPF_TCX_INGRESS: u32 = 46;
 const BPF_LINK_TYPE_XDP: u32 = 6;
+const BPF_LINK_TYPE_TCX: u32 = 11;
+/// Flag of a tcx link: before all other programs.
+const BPF_F_BEFORE: u32 = 1 << 3;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
@@ -45,7 +50,7 @@ struct Create {
     interface: u32,
     kind: u32,
     flags: u32,
-    /// Options such as cookies, which this kind of link does not have.
+    /// Options such as cookies and positions, which these links do not have.
     rest: [u64; 4],
 }
 
@@ -67,7 +72,7 @@ struct GetInfo {
     info: u64,
 }
 
-/// First fields of `struct bpf_link_info` for a link of an XDP program.
+/// First fields of `struct bpf_link_info` for a link of an XDP or tcx program.
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -89,8 +94,18 @@ pub(crate) fn attach(
         XdpMode::Native => XDP_FLAGS_DRV_MODE,
         XdpMode::Generic => XDP_FLAGS_SKB_MODE,
     };
+    create(program, interface, BPF_XDP, flags)
+}
+
+/// Attaches a program to the ingress of an interface, before all others (Linux 6.6 and later). The
+/// link ends with its last descriptor.
+pub(crate) fn attach_ingress(program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
+    create(program, interface, BPF_TCX_INGRESS, BPF_F_BEFORE)
+}
+
+fn create(program: BorrowedFd<'_>, interface: u32, kind: u32, flags: u32) -> io::Result<OwnedFd> {
     let program = program.as_raw_fd() as u32;
-    let mut request = Create { program, interface, kind: BPF_XDP, flags, rest: [0; 4] };
+    let mut request = Create { program, interface, kind, flags, rest: [0; 4] };
     // SAFETY: this command only reads the structure, whose fields are as it requires and otherwise
     // zero.
     let number = unsafe { call(BPF_LINK_CREATE, &mut request)? };
@@ -98,8 +113,8 @@ pub(crate) fn attach(
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Returns the index of the interface that a link's XDP program is attached to. Returns `None` if
-/// the interface is removed, or the link is of another kind.
+/// Returns the index of the interface that a link's XDP or tcx program is attached to. Returns
+/// `None` if the interface is removed, or the link is of another kind.
 pub(crate) fn interface(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let mut info = Info::default();
     let mut request = GetInfo {
@@ -110,7 +125,8 @@ pub(crate) fn interface(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     // SAFETY: this command writes at most `length` octets to `info`, which outlives the call. Every
     // bit pattern is a valid value of it.
     unsafe { call(BPF_OBJ_GET_INFO_BY_FD, &mut request)? };
-    let on_one = info.kind == BPF_LINK_TYPE_XDP && info.interface != 0;
+    let is_known = [BPF_LINK_TYPE_XDP, BPF_LINK_TYPE_TCX].contains(&info.kind);
+    let on_one = is_known && info.interface != 0;
     Ok(on_one.then_some(info.interface))
 }
 

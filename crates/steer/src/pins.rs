@@ -57,18 +57,37 @@ impl ProgramHandover<OwnedFd> {
     }
 }
 
+/// Begin of the names of pinned re-entry programs.
+const REENTRY: &str = "reentry-";
+
+/// Pins the link of a re-entry program beside the pins of a port, under a number, in place of one
+/// that is there.
+pub(crate) fn pin_reentry(link: BorrowedFd<'_>, directory: &Path, number: usize) -> io::Result<()> {
+    let path = directory.join(format!("{REENTRY}{number}"));
+    fs::remove_file(&path).or_else(absent)?;
+    link::pin(link, &path)
+}
+
 /// Removes the pins of a directory, and the directory. The program is detached when the last
 /// descriptor of its link is closed.
 ///
 /// # Errors
 /// Returns the error of the first pin that cannot be removed. An absent one is none.
 pub fn unpin(directory: &Path) -> io::Result<()> {
-    let absent = |error: io::Error| match error.kind() {
-        ErrorKind::NotFound => Ok(()),
-        _ => Err(error),
-    };
     for name in NAMES {
         fs::remove_file(directory.join(name)).or_else(absent)?;
     }
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    for entry in entries.filter(|it| it.file_name().to_string_lossy().starts_with(REENTRY)) {
+        fs::remove_file(entry.path()).or_else(absent)?;
+    }
     fs::remove_dir(directory).or_else(absent)
+}
+
+/// Takes an absent file for a removed one.
+fn absent(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    }
 }

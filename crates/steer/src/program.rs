@@ -78,6 +78,10 @@ pub struct Program {
     pub(crate) tables: Tables,
     pub(crate) settings: Settings,
     pub(crate) xdp_link: Option<OwnedFd>,
+    /// Link of `fastlane_claim`; `None` on kernels before 6.6.
+    pub(crate) claim_link: Option<OwnedFd>,
+    /// Link of `fastlane_reenter`, likewise.
+    pub(crate) reenter_link: Option<OwnedFd>,
 }
 
 impl Program {
@@ -93,9 +97,14 @@ impl Program {
         // information.
         let programs = EbpfLoader::new().btf(None).load(object).map_err(error::open_error)?;
         let tables = Tables::of(&programs)?;
-        let mut program = Program { programs: Some(programs), tables, settings, xdp_link: None };
+        let mut program = Program::new(Some(programs), tables, settings);
         program.replace_rules(rules)?;
         Ok(program)
+    }
+
+    fn new(programs: Option<Ebpf>, tables: Tables, settings: Settings) -> Self {
+        let (xdp_link, claim_link, reenter_link) = (None, None, None);
+        Self { programs, tables, settings, xdp_link, claim_link, reenter_link }
     }
 
     /// Replaces the rules at any time. Each frame is evaluated with the old list or the new one,
@@ -201,18 +210,17 @@ impl Program {
         Ok(program)
     }
 
-    /// Returns the descriptors to be duplicated or passed to another process. Returns `None` if the
-    /// XDP program is not attached. AF_PACKET has no handover: a socket's frames are lost with its
-    /// ring.
+    /// Returns the descriptors to be duplicated, passed to another process or pinned: those of the
+    /// XDP program, else of the claim program. Returns `None` if neither is attached by a link.
     #[must_use]
     pub fn handover(&self) -> Option<ProgramHandover<BorrowedFd<'_>>> {
-        let link = self.xdp_link.as_ref()?.as_fd();
+        let link = self.xdp_link.as_ref().or(self.claim_link.as_ref())?.as_fd();
         let [steering, sockets, counts] = self.tables.descriptors();
         Some(ProgramHandover { link, steering, sockets, counts })
     }
 
-    /// Takes over the XDP program of a process that has ended. Checks that it is attached to
-    /// `interface` (an index). It runs meanwhile: rules and sockets stay, and counts continue.
+    /// Takes over the XDP or claim program of a process that has ended. Checks that it is attached
+    /// to `interface` (an index). It runs meanwhile: rules and sockets stay, and counts continue.
     /// `settings` must be those with which it was loaded; they apply when the rules are next
     /// [replaced](Program::replace_rules).
     ///
@@ -243,7 +251,7 @@ impl Program {
             let reason = format!("its tables are not those of this version ({error})");
             ProgramError::NotAdoptable { reason }
         })?;
-        Ok(Program { programs: None, tables, settings, xdp_link: Some(link) })
+        Ok(Program { xdp_link: Some(link), ..Program::new(None, tables, settings) })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use fastlane::agent::records::{DESCRIPTORS, Request, Response};
+use fastlane::agent::records::{DESCRIPTORS, REENTRY_MARK, Request, Response};
 use fastlane::kernel::reentry::{self, Method};
 
 use super::{Client, MAX_DEVICES};
@@ -42,9 +42,16 @@ impl Client {
         if !(1..=DESCRIPTORS).contains(&(queues as usize)) {
             return Err(format!("a re-entry has 1 to {DESCRIPTORS} queues, not {queues}"));
         }
-        // In generic XDP mode a redirect would run the program again; mirred works in all modes.
-        let opened = reentry::open(&now, Method::Mirred, queues as usize);
+        // In generic XDP mode a redirect would run the program again; AF_PACKET needs the mark.
+        let method = match self.device(device)?.is_af_packet() {
+            true => Method::Redirect { mark: REENTRY_MARK },
+            false => Method::Mirred,
+        };
+        let opened = reentry::open(&now, method, queues as usize);
         let (reentry, queues) = opened.map_err(|error| error.to_string())?;
+        let number = self.reentries.len();
+        let pinned = reentry.pin(self.device(device)?.pins.path(), number);
+        pinned.map_err(|error| error.to_string())?;
         let files = queues.iter().map(|queue| {
             let file = queue.kept().ok_or("a queue is closed")?;
             file.try_clone_to_owned().map_err(|error| error.to_string())
@@ -55,15 +62,18 @@ impl Client {
     }
 
     /// Lets a re-entry follow the interface of a device, or another one in its place.
-    fn redirect(&mut self, reentry: u32, device: &str) -> Result<(), String> {
+    fn redirect(&mut self, number: u32, device: &str) -> Result<(), String> {
         let now = self.interface(device)?;
-        let reentry = self.reentries.get_mut(reentry as usize);
+        let device = self.devices.get(device).ok_or("there is no such device")?;
+        let reentry = self.reentries.get_mut(number as usize);
         let (redirected, reentry) = reentry.ok_or("there is no such re-entry")?;
         let followed = match now.index == *redirected {
             true => reentry.follow_mac(&now),
             false => reentry.redirect_to(&now),
         };
         followed.map_err(|error| error.to_string())?;
+        let pinned = reentry.pin(device.pins.path(), number as usize);
+        pinned.map_err(|error| error.to_string())?;
         *redirected = now.index;
         Ok(())
     }

@@ -143,17 +143,20 @@ impl AgentClient {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Attaches a steering program.
+    /// Attaches a steering program. Returns it with the sockets, which AF_PACKET has at once.
     ///
     /// # Errors
     /// The reason of the agent.
-    pub(crate) fn attach(&self, attach: Attach) -> Result<Attached, String> {
-        let request = Request::Attach(attach.clone());
+    pub(crate) fn attach(&self, attach: Attach) -> Result<(Attached, Vec<OwnedFd>), String> {
+        let (request, count) = (Request::Attach(attach.clone()), attach.sockets as usize);
         let response = self.request(&request, &[], PATIENCE)?;
-        let (Response::Attached(attached), _) = response else { return Err(unexpected()) };
+        let (Response::Attached(attached), sockets) = response else { return Err(unexpected()) };
+        if sockets.len() != count {
+            return Err(unexpected());
+        }
         let (device, words) = (attached.device.clone(), attached.words);
         self.lock().devices.push(Resume { device, words, attach, is_released: false });
-        Ok(attached)
+        Ok((attached, sockets))
     }
 
     /// Binds sockets of a lane with its pool as their memory. Returns the queues of each device
@@ -318,7 +321,7 @@ impl ClientState {
         let connection = seqpacket::connect(path).map_err(|error| absent(error.to_string()))?;
         self.connection = Some(connection);
         for device in self.devices.clone() {
-            let interface = device.attach.driver.interface.clone();
+            let interface = device.attach.driver.interface().to_owned();
             match self.converse(&Request::Resume(device), &[], PATIENCE)? {
                 Some((Response::Done, _)) => {
                     tracing::info!("{interface}: the restarted agent has taken over");

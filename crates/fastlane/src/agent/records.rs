@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Rule;
-use crate::config::raw::AfXdp;
+use crate::config::raw::{AfPacket, AfXdp};
 
 /// Version of this protocol.
 pub const VERSION: u32 = 2;
@@ -49,7 +49,8 @@ pub enum Request {
         /// Index of the interface, which survives renaming.
         index: Option<u32>,
     },
-    /// Attaches a steering program to an interface. Response: [`Response::Attached`].
+    /// Attaches a steering program to an interface. Response: [`Response::Attached`], for AF_PACKET
+    /// with the sockets.
     Attach(Attach),
     /// Takes over the program of a token after the agent was restarted. Response:
     /// [`Response::Done`].
@@ -138,12 +139,40 @@ pub type Token = String;
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Attach {
     /// Settings of the driver, with the interface.
-    pub driver: AfXdp,
+    pub driver: SharedDriver,
     /// Steering rules.
     pub steer: Vec<Rule>,
     /// Maximum length of a claimed frame in bytes.
     pub max_length: u32,
+    /// Number of AF_PACKET sockets. Those of AF_XDP are bound by [`Request::BindLane`].
+    #[serde(default)]
+    pub sockets: u32,
 }
+
+/// Driver of an interface that Linux keeps.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SharedDriver {
+    /// The driver `af-xdp`.
+    AfXdp(AfXdp),
+    /// The driver `af-packet`.
+    AfPacket(AfPacket),
+}
+
+impl SharedDriver {
+    /// Returns the name of the interface.
+    #[must_use]
+    pub fn interface(&self) -> &str {
+        match self {
+            Self::AfXdp(driver) => &driver.interface,
+            Self::AfPacket(driver) => &driver.interface,
+        }
+    }
+}
+
+/// Socket mark of frames that re-enter Linux, so that an AF_PACKET port does not receive them
+/// again. Steering clears it before Linux's own rules see the frame.
+pub const REENTRY_MARK: u32 = 0x_fa57_1a4e;
 
 /// Steering program to be taken over.
 #[derive(Clone, Debug, Deserialize, Serialize)]

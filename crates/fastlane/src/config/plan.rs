@@ -272,11 +272,7 @@ fn port_plan(
             let what = "Linux has no interface of this port to re-enter; write `none` or a `tap`";
             return Err(refuse(at("kernel"), what));
         }
-        // The interface may be in another network namespace, which is known when it is opened.
-        Some(raw::Kernel::Tap(_)) if shared && !matches!(port.driver, Driver::AfXdp(_)) => {
-            let what = "Linux has the interface already; write `re-enter` or `none`";
-            return Err(refuse(at("kernel"), what));
-        }
+        // Of a shared port only if the interface is in another network namespace, see `preflight`.
         Some(raw::Kernel::Tap(tap)) => KernelPlan::Tap(tap_plan(&at("kernel.tap"), tap)?),
     };
     let chosen = roles.lanes_of(&at("lanes"), port.lanes, lanes)?;

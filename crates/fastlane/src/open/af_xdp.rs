@@ -12,9 +12,9 @@ use fastlane_steer::{ProgramError, Rules};
 use super::reopened::{LaneMemory, Reopened, ReopenedDevice};
 use super::{Devices, InheritedPorts, OpenContext, agent_lanes, kernel_path, preflight};
 use crate::Error;
-use crate::agent::records::{Attach, Attached};
+use crate::agent::records::{Attach, Attached, SharedDriver};
 use crate::agent::{AgentClient, Interfaces, RemoteSteering};
-use crate::config::plan::{KernelPlan, Plan, PortPlan};
+use crate::config::plan::{Plan, PortPlan};
 use crate::config::raw::{self, AfXdpMode};
 
 /// Attaches the steering program. [`open_sockets`] follows once all devices are attached.
@@ -44,12 +44,8 @@ pub(super) fn attach(
         }
         None => open_device(context.plan, port, xdp, &interface, agent.as_ref())?,
     };
-    if context.devices.interfaces.agent().is_some() {
-        kernel_path::open_peer_elsewhere(context, port, &interface, queues)?;
-    } else if matches!(port.kernel, KernelPlan::ReEnter { .. }) {
-        // In generic XDP mode a redirect would run the program again; mirred works in all modes.
-        kernel_path::reenter(context, port, &interface, Method::Mirred)?;
-    }
+    // In generic XDP mode a redirect would run the program again; mirred works in all modes.
+    kernel_path::open_shared(context, port, &interface, Method::Mirred, queues)?;
     context.devices.af_xdp.push((usize::from(port.id.0), device));
     context.xdp_queues.push(queues);
     context.shares(port, interface);
@@ -73,12 +69,13 @@ fn open_device(
     };
     let refuse = |reason: String| Error::port(&port.name, reason);
     let attach = Attach {
-        driver: xdp.clone(),
+        driver: SharedDriver::AfXdp(xdp.clone()),
         steer: port.rules.as_slice().iter().map(Into::into).collect(),
         max_length: u32::try_from(longest).unwrap_or(u32::MAX),
+        sockets: 0,
     };
-    let Attached { device, words, queues: granted, notes } =
-        agent.attach(attach).map_err(refuse)?;
+    let (attached, _) = agent.attach(attach).map_err(refuse)?;
+    let Attached { device, words, queues: granted, notes } = attached;
     notes.iter().for_each(|note| tracing::info!("port `{}`: {note}", port.name));
     let description = af_xdp::DeviceDescription::from_words(&words);
     let description = description.ok_or_else(|| refuse("the agent's response is wrong".into()))?;

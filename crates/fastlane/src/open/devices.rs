@@ -186,7 +186,12 @@ impl Devices {
         };
         let xdp: Vec<_> = xdp.map(|(_, device)| counts_at_end(device)).collect();
         let packet = self.af_packet.extract_if(.., |(number, _)| *number == port);
-        let packet: Vec<_> = packet.map(|(_, device)| device.counts().ok()).collect();
+        let counts_at_end = |device: af_packet::Device| {
+            let counts = device.counts().ok();
+            device.close();
+            counts
+        };
+        let packet: Vec<_> = packet.map(|(_, device)| counts_at_end(device)).collect();
         for counts in xdp.into_iter().chain(packet).flatten() {
             match self.past_counts.iter_mut().find(|(number, _)| *number == port) {
                 Some((_, past)) => add_counts(past, &counts),

@@ -12,8 +12,26 @@ use super::{Hardware, OpenContext, tap};
 use crate::Error;
 use crate::config::plan::{KernelPlan, Plan, PortPlan, TapPlan};
 
+/// Opens the path into Linux of a port with `queues` queues on an interface that Linux keeps:
+/// re-entry by this method, or a kernel peer if the interface is in another network namespace.
+pub(super) fn open_shared(
+    context: &mut OpenContext<'_>,
+    port: &PortPlan,
+    interface: &Interface,
+    method: Method,
+    queues: u32,
+) -> Result<(), Error> {
+    if context.devices.interfaces.agent().is_some() {
+        open_peer_elsewhere(context, port, interface, queues)
+    } else if matches!(port.kernel, KernelPlan::ReEnter { .. }) {
+        reenter(context, port, interface, method)
+    } else {
+        Ok(())
+    }
+}
+
 /// Lets packets re-enter Linux as if they had just arrived on the interface.
-pub(super) fn reenter(
+fn reenter(
     context: &mut OpenContext<'_>,
     port: &PortPlan,
     interface: &Interface,
@@ -48,7 +66,7 @@ pub(super) fn open_tap(context: &mut OpenContext<'_>, port: &PortPlan) -> Result
 
 /// Opens the kernel peer of a port whose interface, with `queues` queues, is in another network
 /// namespace. The TAP takes the place of the interface, and follows it.
-pub(super) fn open_peer_elsewhere(
+fn open_peer_elsewhere(
     context: &mut OpenContext<'_>,
     port: &PortPlan,
     interface: &Interface,

@@ -59,10 +59,6 @@ pub(super) fn of_af_xdp(
     xdp: &AfXdp,
     interfaces: &Interfaces,
 ) -> Result<Interface, Error> {
-    if matches!(port.kernel, KernelPlan::Tap(_)) && interfaces.agent().is_none() {
-        let what = "Linux has the interface already; write `\"kernel\": \"re-enter\"` or `none`";
-        return Err(Error::port(&port.name, what));
-    }
     let interface = query(port, &xdp.interface, interfaces)?;
     let longest = af_xdp::longest_frame(plan.frame_size);
     fits(port, &interface, longest)?;
@@ -99,6 +95,10 @@ pub(super) fn room(plan: &Plan) -> usize {
 }
 
 fn query(port: &PortPlan, name: &str, interfaces: &Interfaces) -> Result<Interface, Error> {
+    if matches!(port.kernel, KernelPlan::Tap(_)) && interfaces.agent().is_none() {
+        let what = "Linux has the interface already; write `\"kernel\": \"re-enter\"` or `none`";
+        return Err(Error::port(&port.name, what));
+    }
     let interface = interfaces.query(name).map_err(|reason| Error::port(&port.name, reason))?;
     if !interface.ethernet {
         let reason = format!("{name} is not an Ethernet interface; choose another one");

@@ -23,7 +23,9 @@ pub(crate) fn reopen(
     let rules = devices.rules_in_force(number).unwrap_or(&port.rules);
     let reopened = match &port.driver {
         Driver::AfXdp(xdp) => af_xdp::reopen(plan, port, xdp, rules, memory)?,
-        Driver::AfPacket(packet) => af_packet::reopen(plan, port, packet, rules)?,
+        Driver::AfPacket(packet) => {
+            af_packet::reopen(plan, port, packet, rules, memory.agent.as_ref())?
+        }
         Driver::Dpdk(raw) => dpdk::reopen(port, raw, rules, devices.dpdk.as_ref())?,
         _ => return Err(Error::port(&port.name, "its driver cannot be reopened; restart")),
     };

@@ -93,8 +93,20 @@ pub(super) struct Received<'a> {
 }
 
 impl Ring {
+    /// Creates the ring of a socket and maps it.
+    #[cfg(test)]
     pub(super) fn new(socket: &Socket, geometry: Geometry) -> io::Result<Self> {
-        socket.set_receive_ring(&geometry.request())?;
+        Self::create(socket, geometry)?;
+        Self::map(socket, geometry)
+    }
+
+    /// Creates the ring of a socket, to be mapped by this process or another one.
+    pub(super) fn create(socket: &Socket, geometry: Geometry) -> io::Result<()> {
+        socket.set_receive_ring(&geometry.request())
+    }
+
+    /// Maps the ring of a socket, which was created with the same dimensions.
+    pub(super) fn map(socket: &Socket, geometry: Geometry) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // Populated at once, so that no lane ever waits for a page.
         let flags = MapFlags::SHARED | MapFlags::POPULATE;

@@ -73,6 +73,21 @@ impl Socket {
         ffi::refuse_all(self.file.as_fd())
     }
 
+    /// Locks the filter, so that whoever gets the socket cannot change it.
+    pub(super) fn lock_filter(&self) -> io::Result<()> {
+        self.set_at(libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &1)
+    }
+
+    /// Takes a socket that another process has opened.
+    pub(super) fn of(file: OwnedFd) -> Self {
+        Self { file }
+    }
+
+    /// Returns the descriptor.
+    pub(super) fn into_file(self) -> OwnedFd {
+        self.file
+    }
+
     /// Binds the socket to an interface: it receives from there and sends to there.
     pub(super) fn bind(&self, interface: u32) -> io::Result<()> {
         let address = libc::sockaddr_ll {
@@ -166,12 +181,16 @@ impl Socket {
     }
 
     fn set<T>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
+        self.set_at(LEVEL, option, value)
+    }
+
+    fn set_at<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
         let length = size_of::<T>() as libc::socklen_t;
         // SAFETY: the kernel reads `length` octets of `value`, which outlives the call; the types
         // given in this file have no padding.
         let result = unsafe {
             let value = (&raw const *value).cast();
-            libc::setsockopt(self.file.as_raw_fd(), LEVEL, option, value, length)
+            libc::setsockopt(self.file.as_raw_fd(), level, option, value, length)
         };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
