@@ -4,6 +4,7 @@ mod absence;
 mod attacks;
 mod elsewhere;
 mod grants;
+mod handshake;
 mod hostile;
 mod kernel_path;
 mod packet;

@@ -39,4 +39,5 @@ pub use error::Error;
 pub use fastlane_steer::Counts;
 pub use queue::XskQueue;
 pub use settings::{BoundMode, BusyPoll, Mode, Settings, longest_frame};
+pub use socket::set_busy_poll;
 pub use steering::Steering;

@@ -65,6 +65,16 @@ pub(crate) enum MapError {
 #[derive(Debug)]
 pub(crate) struct Socket(OwnedFd);
 
+/// Sets busy polling on an AF_XDP socket that another process has opened.
+///
+/// # Errors
+/// The options that the kernel refused, with its reasons.
+pub fn set_busy_poll(socket: BorrowedFd<'_>, wanted: BusyPoll) -> Result<(), String> {
+    let socket = socket.try_clone_to_owned().map_err(|error| error.to_string())?;
+    let refused = Socket::of(socket).set_busy_poll(wanted);
+    if refused.is_empty() { Ok(()) } else { Err(refused.join("; ")) }
+}
+
 impl Socket {
     pub(crate) fn new() -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC;
@@ -213,6 +223,11 @@ impl Socket {
     /// Returns the kernel's drop counters.
     pub(crate) fn statistics(&self) -> Option<XdpStatistics> {
         sockopt::xdp_statistics(&self.0).ok()
+    }
+
+    /// Takes a socket that another process has opened.
+    pub(crate) fn of(file: OwnedFd) -> Self {
+        Self(file)
     }
 
     /// Sets the busy-poll options that differ; returns one text for each that the kernel refused.

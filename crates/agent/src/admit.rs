@@ -9,6 +9,8 @@ use fastlane::kernel::peer::Peer;
 use crate::client::{Client, refuse};
 use crate::config::Pool;
 use crate::grant::ActiveGrant;
+use crate::handshake;
+use crate::map_devices::MapDevices;
 use crate::owner::Owner;
 use crate::shared::{Shared, Slot};
 
@@ -37,19 +39,42 @@ pub(crate) fn by_user(shared: &Arc<Shared>, pools: &[Arc<Pool>], socket: OwnedFd
 
 /// Serves a client that connected through the socket of a grant.
 pub(crate) fn by_grant(shared: &Arc<Shared>, grant: &Arc<ActiveGrant>, socket: OwnedFd) {
+    let serving = (Arc::clone(shared), Arc::clone(grant));
+    enter(shared, grant, socket, move |peer, socket| {
+        let (shared, grant) = serving;
+        let pools = vec![Arc::clone(&grant.pool)];
+        Client::new(shared, peer, grant.owner.clone(), pools).serve(socket);
+    });
+}
+
+/// Serves a client that connected through the socket of the handshake of a grant.
+pub(crate) fn by_handshake(
+    shared: &Arc<Shared>,
+    grant: &Arc<ActiveGrant>,
+    devices: &Arc<MapDevices>,
+    socket: OwnedFd,
+) {
+    let devices = Arc::clone(devices);
+    enter(shared, grant, socket, move |_, socket| handshake::serve(socket, &devices));
+}
+
+/// Runs `serve` in a thread for a connection of a grant, if the process is admitted.
+fn enter(
+    shared: &Arc<Shared>,
+    grant: &Arc<ActiveGrant>,
+    socket: OwnedFd,
+    serve: impl FnOnce(Peer, &OwnedFd) + Send + 'static,
+) {
     let Ok(peer) = Peer::of(&socket) else { return };
     let process = peer.process;
     let Some(slot) = take_slot(shared, &grant.owner, &socket) else { return };
     let socket = Arc::new(socket);
     let Some(connection) = grant.enter(&socket) else { return };
-    let (shared, grant) = (Arc::clone(shared), Arc::clone(grant));
+    let grant = Arc::clone(grant);
     spawn(process, move || {
         let admitted = grant.admission.as_ref().map_or(Ok(()), |it| it.admit(&peer));
         match admitted {
-            Ok(()) => {
-                let pools = vec![Arc::clone(&grant.pool)];
-                Client::new(shared, peer, grant.owner.clone(), pools).serve(&socket);
-            }
+            Ok(()) => serve(peer, &socket),
             Err(reason) => {
                 tracing::warn!("process {process} may not use {}: {reason}", grant.owner);
                 refuse(&socket, &reason);

@@ -10,8 +10,9 @@ use fastlane::kernel::Interface;
 use crate::Error;
 use crate::admit;
 use crate::config::{self, Configuration, Plan, Pool};
-use crate::grant::{ActiveGrant, Grant, GrantUse};
+use crate::grant::{ActiveGrant, Admission, Grant, GrantUse};
 use crate::listener::Listener;
+use crate::map_devices::MapDevices;
 use crate::orphans::Orphans;
 use crate::owner::{Owner, is_grant_name};
 use crate::preconditions::{check_capabilities, lock_pins};
@@ -32,6 +33,8 @@ pub struct Agent {
     /// Pools of the configuration.
     pools: Vec<Arc<Pool>>,
     grants: Mutex<BTreeMap<String, OpenGrant>>,
+    /// Handshakes of the pools of the configuration.
+    handshakes: Vec<Handshake>,
     /// Socket for users; `None` without pools.
     _listener: Option<Listener>,
     /// Directory of the pins, locked against other agents.
@@ -42,6 +45,31 @@ pub struct Agent {
 struct OpenGrant {
     active: Arc<ActiveGrant>,
     listener: Listener,
+    handshake: Option<Handshake>,
+}
+
+/// Socket of a handshake, with the interfaces whose maps it hands out.
+#[derive(Debug)]
+struct Handshake {
+    _listener: Listener,
+    devices: Arc<MapDevices>,
+}
+
+impl Handshake {
+    /// Attaches the programs and opens the socket, if the pool of a grant has one.
+    fn open(shared: &Arc<Shared>, grant: &Arc<ActiveGrant>) -> Result<Option<Self>, Error> {
+        let Some(path) = &grant.pool.handshake else { return Ok(None) };
+        let devices = MapDevices::attach(shared, &grant.owner, &grant.pool);
+        let devices = devices.map(Arc::new).map_err(|reason| {
+            let name = grant.pool.name.clone();
+            Error::Grant { name, reason: format!("its handshake: {reason}") }
+        })?;
+        let (shared, entered, maps) = (Arc::clone(shared), Arc::clone(grant), Arc::clone(&devices));
+        let admit = move |connection| admit::by_handshake(&shared, &entered, &maps, connection);
+        let listener = Listener::open(path, admit)?;
+        tracing::info!("pool `{}`: the handshake is at {}", grant.pool.name, path.display());
+        Ok(Some(Self { _listener: listener, devices }))
+    }
 }
 
 impl Agent {
@@ -70,6 +98,13 @@ impl Agent {
                 Some(Listener::open(&socket, admit)?)
             }
         };
+        let handshakes = pools.iter().filter(|pool| pool.handshake.is_some()).map(|pool| {
+            let admission: Arc<dyn Admission> = Arc::clone(pool) as _;
+            let owner = Owner::Grant(pool.name.clone());
+            let active = ActiveGrant::new(owner, Arc::clone(pool), Some(admission));
+            Handshake::open(&shared, &Arc::new(active))
+        });
+        let handshakes = handshakes.filter_map(Result::transpose).collect::<Result<_, _>>()?;
         let orphans = Arc::clone(&shared.orphans);
         let thread = thread::Builder::new().name("orphans".to_owned());
         let spawned = thread.spawn(move || orphans.expire());
@@ -78,7 +113,7 @@ impl Agent {
             tracing::info!("the agent listens at {}", socket.display());
         }
         let grants = Mutex::default();
-        Ok(Self { shared, pools, grants, _listener: listener, _pins: locked })
+        Ok(Self { shared, pools, grants, handshakes, _listener: listener, _pins: locked })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, OpenGrant>> {
@@ -113,11 +148,15 @@ impl Agent {
         if let Some(what) = others.find_map(|other| pool.shared_with(other)) {
             return Err(refuse(what));
         }
+        if self.pools.iter().any(|other| other.handshake.is_some() && other.name == name) {
+            return Err(refuse("a pool with a `handshake` has this name".to_owned()));
+        }
         let active = Arc::new(ActiveGrant::new(owner.clone(), Arc::new(pool), admission));
         let (shared, entered) = (Arc::clone(&self.shared), Arc::clone(&active));
         let admit = move |connection| admit::by_grant(&shared, &entered, connection);
         let listener = Listener::open(&socket, admit)?;
-        grants.insert(name.to_owned(), OpenGrant { active, listener });
+        let handshake = Handshake::open(&self.shared, &active)?;
+        grants.insert(name.to_owned(), OpenGrant { active, listener, handshake });
         self.shared.orphans.expect(&owner);
         tracing::info!("grant `{name}`: the agent listens at {}", socket.display());
         Ok(())
@@ -131,10 +170,10 @@ impl Agent {
     pub fn revoke(&self, name: &str) -> bool {
         let active = {
             let mut grants = self.lock();
-            let Some(OpenGrant { active, listener }) = grants.remove(name) else { return false };
-            // Under the lock: a new grant of this name may have the same socket.
-            drop(listener);
-            active
+            let Some(open) = grants.remove(name) else { return false };
+            // Under the lock: a new grant of this name may have the same sockets.
+            drop((open.listener, open.handshake));
+            open.active
         };
         if !active.revoke() {
             tracing::warn!("grant `{name}`: a connection has not ended in time");
@@ -157,5 +196,16 @@ impl Agent {
             GrantUse { name, connections, interfaces: interfaces.collect() }
         });
         uses.collect()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Their programs stay attached and pinned, as those of connected clients do.
+        let grants = std::mem::take(&mut *self.lock());
+        let of_grants = grants.values().filter_map(|grant| grant.handshake.as_ref());
+        for handshake in self.handshakes.iter().chain(of_grants) {
+            std::mem::forget(Arc::clone(&handshake.devices));
+        }
     }
 }

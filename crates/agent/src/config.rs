@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::owner::is_grant_name;
 
 /// Configuration of the agent.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -52,6 +53,13 @@ pub struct PoolSettings {
     /// addresses that it may have. Default: none.
     #[serde(default)]
     pub taps: BTreeMap<String, TapLimit>,
+    /// Path of a socket that serves the handshake of Intel's AF_XDP device plugin, for CNDP and
+    /// DPDK (`use_cni`). The agent attaches steering programs with the rules of `steer` to the
+    /// interfaces at once, and hands the descriptors of their maps out: a client can take the
+    /// frames of all queues, and makes its sockets itself, for which it needs CAP_NET_RAW. The
+    /// interfaces cannot be used otherwise. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshake: Option<PathBuf>,
     /// True if an application may have AF_PACKET sockets. It can then send on every interface of
     /// the agent's network namespace, and make any of them promiscuous.
     #[serde(default)]
@@ -113,6 +121,8 @@ pub(crate) struct Pool {
     pub(crate) rules: Rules,
     /// Addresses that TAP devices may have, by name.
     pub(crate) taps: BTreeMap<String, Vec<(IpAddr, u8)>>,
+    /// Path of the socket of the handshake.
+    pub(crate) handshake: Option<PathBuf>,
     /// True if clients may have AF_PACKET sockets.
     pub(crate) af_packet: bool,
     /// Maximum memory of a client in bytes.
@@ -154,6 +164,12 @@ pub(crate) fn resolve(raw: Configuration) -> Result<Plan, String> {
             return Err(format!("pools.{name}: {what}; write at least one"));
         }
         let pool = resolve_pool(&name, pool)?;
+        if pool.handshake.is_some() && !is_grant_name(&name) {
+            return Err(format!(
+                "pools.{name}: with a `handshake` its name must have 1 to 64 letters, digits, `-` \
+                 and `_`"
+            ));
+        }
         if let Some(what) = pools.iter().find_map(|other| pool.shared_with(other)) {
             return Err(format!("pools.{name}.interfaces: {what}"));
         }
@@ -164,7 +180,8 @@ pub(crate) fn resolve(raw: Configuration) -> Result<Plan, String> {
 
 /// Resolves a pool, of the configuration or of a grant.
 pub(crate) fn resolve_pool(name: &str, pool: PoolSettings) -> Result<Pool, String> {
-    let PoolSettings { interfaces, steer, taps, af_packet, users, groups, memory_mib } = pool;
+    let PoolSettings { interfaces, steer, taps, handshake, af_packet, users, groups, memory_mib } =
+        pool;
     let rules = fastlane::config::resolve_rules(&steer)
         .map_err(|what| format!("pools.{name}.steer: {what}"))?;
     if interfaces.is_empty() && taps.is_empty() {
@@ -187,7 +204,7 @@ pub(crate) fn resolve_pool(name: &str, pool: PoolSettings) -> Result<Pool, Strin
     let taps = taps.collect::<Result<_, String>>()?;
     let memory = memory_mib.saturating_mul(1 << 20);
     let name = name.to_owned();
-    Ok(Pool { name, interfaces, rules, taps, af_packet, memory, users, groups })
+    Ok(Pool { name, interfaces, rules, taps, handshake, af_packet, memory, users, groups })
 }
 
 #[cfg(test)]

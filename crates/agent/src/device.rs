@@ -125,6 +125,12 @@ impl WantedDevice {
                 pool.name
             ));
         }
+        if pool.handshake.is_some() {
+            return Err(format!(
+                "pool `{}` has its interfaces for the `handshake` of device plugins only",
+                pool.name
+            ));
+        }
         let rules = allowed(pool, &attach.steer)?;
         let interface = Interface::query(name).map_err(|error| error.to_string())?;
         Ok(Self { pool: Arc::clone(pool), interface, rules })

@@ -1,5 +1,5 @@
-//! Body of the fuzz target, here so that a test replays the corpus through the same function. Not
-//! for applications: the function panics when an invariant is violated.
+//! Bodies of the fuzz targets, here so that a test replays the corpora through the same functions.
+//! Not for applications: a function panics when an invariant is violated.
 
 use fastlane::agent::records::{self, Request};
 
@@ -19,4 +19,9 @@ pub fn record(data: &[u8]) {
     let (again, decoded) = decoded.expect("an encoded record can be decoded");
     assert_eq!(again, number);
     assert_eq!(records::encode(number, &decoded), Some(encoded));
+}
+
+/// Parses a record of the handshake.
+pub fn handshake(data: &[u8]) {
+    crate::handshake::fuzz(data);
 }

@@ -42,6 +42,16 @@ pub trait Admission: fmt::Debug + Send + Sync {
     fn admit(&self, peer: &Peer) -> Result<(), String>;
 }
 
+/// Admission of the users and groups of a pool.
+impl Admission for Pool {
+    fn admit(&self, peer: &Peer) -> Result<(), String> {
+        match self.admits(peer.user, peer.group) {
+            true => Ok(()),
+            false => Err(format!("user {} may not use pool `{}`", peer.user, self.name)),
+        }
+    }
+}
+
 /// Use of a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantUse {

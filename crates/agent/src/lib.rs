@@ -12,6 +12,8 @@
 //!   one connection.
 //! * `device` is an interface that a client has; `registry` has at most one client for each;
 //!   `orphans` are the devices that a restarted agent found pinned, by their `owner`.
+//! * `handshake` serves the protocol of Intel's AF_XDP device plugin, for the `map_devices` of a
+//!   pool.
 //! * `taps` are the TAP devices of a client; `elsewhere` serves clients of other network
 //!   namespaces, such as pods, whose interfaces stay where the agent is.
 //! * `pool_memory` checks the memory that a client sends.
@@ -32,7 +34,9 @@ mod elsewhere;
 mod error;
 pub mod fuzz;
 mod grant;
+mod handshake;
 mod listener;
+mod map_devices;
 mod orphans;
 mod owner;
 mod pool_memory;

@@ -82,6 +82,15 @@ impl Orphans {
         self.lock().remove(&(owner.clone(), token.to_owned()))
     }
 
+    /// Returns a device of an owner: the one on an interface, or any.
+    pub(crate) fn take_any(&self, owner: &Owner, interface: Option<u32>) -> Option<Orphan> {
+        let mut waiting = self.lock();
+        let is_wanted = |orphan: &Orphan| interface.is_none_or(|it| it == orphan.interface);
+        let mut mine = waiting.iter().filter(|((it, _), orphan)| it == owner && is_wanted(orphan));
+        let key = mine.next()?.0.clone();
+        waiting.remove(&key)
+    }
+
     /// Waits from now on for the clients of an owner, which can connect now.
     pub(crate) fn expect(&self, owner: &Owner) {
         let mut waiting = self.lock();

@@ -71,14 +71,33 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
-#[test]
-fn the_seeds_are_committed() {
-    corpus::seeds("agent_records", seeds());
+/// Returns the requests of the handshake, and damaged ones.
+fn handshakes() -> Vec<(String, Vec<u8>)> {
+    let requests = [
+        ("connect", &b"/connect,pod-7"[..]),
+        ("version", b"/version"),
+        ("map", b"/xsk_map_fd,eth1"),
+        ("socket", b"/xsk_socket"),
+        ("busy-poll", b"/config_busy_poll,20,64"),
+        ("fin", b"/fin\0"),
+        ("blanks", b" /config_busy_poll , 4294967295 ,\t0 "),
+        ("many", b"/connect,,,,"),
+        ("no-text", b"/connect,\xff"),
+    ];
+    let owned = |(name, record): (&str, &[u8])| (name.to_owned(), record.to_vec());
+    requests.into_iter().map(owned).collect()
 }
 
 #[test]
-fn the_corpus_of_records_holds() {
+fn the_seeds_are_committed() {
+    corpus::seeds("agent_records", seeds());
+    corpus::seeds("agent_handshake", handshakes());
+}
+
+#[test]
+fn the_corpora_hold() {
     corpus::replay("agent_records", 19, fuzz::record);
+    corpus::replay("agent_handshake", 9, fuzz::handshake);
 }
 
 proptest! {
@@ -100,5 +119,18 @@ proptest! {
             }
         }
         fuzz::record(&record);
+    }
+
+    #[test]
+    fn damaged_handshakes_hold(
+        seed in any::<Index>(),
+        at in any::<Index>(),
+        inserted in vec(any::<u8>(), 0..8),
+    ) {
+        let seeds = handshakes();
+        let mut record = seed.get(&seeds).1.clone();
+        let at = at.index(record.len());
+        record.splice(at..at, inserted);
+        fuzz::handshake(&record);
     }
 }
