@@ -1,6 +1,6 @@
 //! Packets labelled `Kernel` by an application without privilege re-enter Linux.
 
-use fastlane_tests::{Agent, Application, LEFT, Lab, Mechanism, eventually};
+use fastlane_tests::{Agent, Application, LEFT, LEFT_MAC, Lab, Mechanism, eventually};
 use serde_json::json;
 
 /// Returns the configuration of an application with the default path into Linux, and the pools that
@@ -39,9 +39,12 @@ fn packets_for_linux_reenter_on_their_interface() {
 }
 
 #[test]
-fn packets_reenter_while_the_agent_is_away() {
+fn packets_reenter_while_the_agent_is_away_and_with_the_next_one() {
     for mechanism in Mechanism::ALL {
         let Some(lab) = Lab::new("agent-reenter-away", 1) else { return };
+        // Without re-entry frames would arrive on the TAP device, which Linux would put up with.
+        let strict = "echo 1 > /proc/sys/net/ipv4/conf/all/rp_filter";
+        lab.left.run(&["sh", "-c", strict]);
         let (configuration, pools) = claims_pings(mechanism);
         let Some(mut agent) = Agent::start(&lab, &pools) else { return };
         let (command, session) = agent.client(&lab, "all_kernel", configuration);
@@ -50,9 +53,30 @@ fn packets_reenter_while_the_agent_is_away() {
         assert!(lab.right.run(&ping).contains(" 10 received"));
         agent.kill();
         assert!(lab.right.run(&ping).contains(" 10 received"));
+        // The address changes while the agent is away, and once the next one is there.
+        let change = |address: &str| {
+            lab.left.run(&["ip", "link", "set", "wire0", "address", address]);
+            lab.right.run(&["ip", "neighbour", "flush", "dev", "wire0"]);
+        };
+        let replies = || {
+            eventually("the new address is followed", || {
+                let one = ["ping", "-c", "1", "-W", "1", "-q", LEFT];
+                lab.right.attempt(&one).status.success()
+            });
+        };
+        change("02:00:00:00:77:56");
         agent.run(&lab);
         agent.process().wait_for("`wire0` again");
+        replies();
+        change("02:00:00:00:77:57");
+        replies();
         assert!(lab.right.run(&ping).contains(" 10 received"));
+        // So is another interface of this name.
+        lab.left.run(&["ip", "link", "delete", "wire0"]);
+        application.process.wait_for("the interface wire0 was removed");
+        lab.join(1, LEFT_MAC);
+        application.process.wait_for("reopened on wire0");
+        replies();
         application.stop();
         eventually("nothing stays", || agent.pinned() == 0);
     }

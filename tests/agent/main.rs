@@ -8,6 +8,7 @@ mod handshake;
 mod hostile;
 mod kernel_path;
 mod packet;
+mod pod_attacks;
 mod privileges;
 mod reopened;
 mod start;

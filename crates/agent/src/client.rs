@@ -46,8 +46,9 @@ pub(crate) struct Client {
     /// Pools that the client may use.
     pools: Vec<Arc<Pool>>,
     devices: BTreeMap<String, ClientDevice>,
-    /// Re-entries, each with the index of its interface. Its TAP ends with the client's queues.
-    reentries: Vec<(u32, Reentry)>,
+    /// Re-entries by their numbers, each with the index of its interface. Its TAP ends with the
+    /// client's queues.
+    reentries: BTreeMap<u32, (u32, Reentry)>,
     taps: ClientTaps,
     /// Memory that is or was a UMEM, with its length. It is pinned as long as a socket has it.
     memory: BTreeMap<FileId, u64>,
@@ -61,7 +62,7 @@ impl Client {
         pools: Vec<Arc<Pool>>,
     ) -> Self {
         let (devices, memory) = (BTreeMap::new(), BTreeMap::new());
-        let (reentries, taps) = (Vec::new(), ClientTaps::default());
+        let (reentries, taps) = (BTreeMap::new(), ClientTaps::default());
         Self { shared, peer, owner, pools, devices, reentries, taps, memory }
     }
 
@@ -114,7 +115,7 @@ impl Client {
         connection: &OwnedFd,
     ) -> Answer {
         let (least, most) = match request {
-            Request::BindLane(_) | Request::Claim { .. } => (1, 1),
+            Request::BindLane(_) | Request::Claim { .. } | Request::Redirect { .. } => (1, 1),
             Request::Tap(_) => (0, 2),
             _ => (0, 0),
         };

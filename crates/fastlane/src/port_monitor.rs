@@ -207,12 +207,8 @@ impl<'a> PortMonitor<'a> {
         if of_peer(&before) != of_peer(&now) {
             self.follow(index);
         }
-        let port = &mut self.ports[index];
-        if before.mac != now.mac
-            && let Some(reentry) = lock(self.around.devices).reentry(port.number)
-            && let Err(error) = reentry.follow_mac(&now)
-        {
-            tracing::warn!("port `{}`: {error}; restart the application", plan.name);
+        if before.mac != now.mac || self.ports[index].unfollowed.is_some() {
+            self.follow_mac(index, &now);
         }
         if matches!(plan.driver, Driver::AfXdp(_)) && before.receive_queues != now.receive_queues {
             self.queues_changed(index, &before, &now);
@@ -246,6 +242,21 @@ impl<'a> PortMonitor<'a> {
         }
         self.detach(index);
         Ok(())
+    }
+
+    /// Lets the re-entry of a port follow another Ethernet address of its interface. If the agent
+    /// is away, this is tried again.
+    fn follow_mac(&mut self, index: usize, now: &Interface) {
+        let port = &mut self.ports[index];
+        let mut devices = lock(self.around.devices);
+        let Some(reentry) = devices.reentry(port.number) else { return };
+        let refusal = reentry.follow_mac(now).err();
+        if let Some(reason) = refusal.as_ref().filter(|it| port.unfollowed.as_ref() != Some(*it)) {
+            let name = &self.around.plan.ports[port.number].name;
+            tracing::warn!("port `{name}`: re-entry does not follow {} yet: {reason}", now.name);
+        }
+        port.is_due |= refusal.is_some();
+        port.unfollowed = refusal;
     }
 
     /// Lets the kernel peer of a port follow its interface in another network namespace.

@@ -12,6 +12,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 /// Requests of `linux/if_tun.h`: `_IOR('T', 210, unsigned int)`, `_IOR('T', 215, int)`.
 const TUNGETIFF: libc::Ioctl = 0x8004_54d2_u32 as libc::Ioctl;
 const TUNGETVNETHDRSZ: libc::Ioctl = 0x8004_54d7_u32 as libc::Ioctl;
+/// Request `_IO('T', 227)` of `linux/if_tun.h`.
+const TUNGETDEVNETNS: libc::Ioctl = 0x54e3;
 /// Request `SIOCGSKNS` of `linux/sockios.h`.
 const SOCKET_NAMESPACE: libc::Ioctl = 0x894c;
 /// Option `SO_PEERPIDFD` of `asm-generic/socket.h`.
@@ -51,8 +53,18 @@ pub(crate) fn refuse_all(socket: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Opens the network namespace of a socket. An accepted Unix socket is in that of its client.
 pub(crate) fn socket_namespace(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    // SAFETY: SIOCGSKNS has no argument.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), SOCKET_NAMESPACE) };
+    namespace(socket, SOCKET_NAMESPACE)
+}
+
+/// Opens the network namespace of the interface of a TAP queue. The queue itself is a socket of the
+/// namespace in which it was opened.
+pub(crate) fn tun_namespace(queue: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    namespace(queue, TUNGETDEVNETNS)
+}
+
+fn namespace(file: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<OwnedFd> {
+    // SAFETY: both requests have no argument.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), request) };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }

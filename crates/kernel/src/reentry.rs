@@ -5,7 +5,7 @@
 //! redirected to the interface's. So Linux sees its Ethernet header, its interface and its VLAN
 //! tag. The TAP ends with its last queue, and with the process.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use fastlane_steer::{Program, Rules, Settings};
 
@@ -51,6 +51,20 @@ struct TapName {
 }
 
 impl Reentry {
+    /// Takes over the re-entry that another process has opened and that ended, by one of its
+    /// queues. It must be [redirected](Self::redirect_to) next.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] if the descriptor is no queue of a TAP device in the network namespace of
+    /// the calling thread.
+    pub fn of_queue(queue: BorrowedFd<'_>, method: Method) -> Result<Self, Error> {
+        let name = tap::name_here(queue)?;
+        let index = link::index(&name).map_err(|error| {
+            Error::kernel(format!("finding the index of {name}"), NET_ADMIN, error)
+        })?;
+        Ok(Self { method, tap: TapName { index, name }, program: None })
+    }
+
     /// Gives the TAP device the Ethernet address of the interface. Without that, Linux takes
     /// frames to the new address for somebody else's, and `mirred` drops them.
     ///

@@ -17,6 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 pub use adopt::adopt;
+pub(crate) use adopt::name_here;
 pub use client_namespace::ClientNamespace;
 pub use tap_queue::{Carrier, TapQueue};
 

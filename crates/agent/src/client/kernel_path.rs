@@ -1,24 +1,27 @@
 //! Requests about the paths of a client's packets into Linux: TAP devices and re-entry.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use fastlane::agent::records::{DESCRIPTORS, REENTRY_MARK, Request, Response};
-use fastlane::kernel::reentry::{self, Method};
+use fastlane::kernel::reentry::{self, Method, Reentry};
 
 use super::{Client, MAX_DEVICES};
 use crate::answer::Answer;
 use crate::taps::ClientTaps;
+
+/// Limit of the numbers of re-entries. A client that was there before the agent names its own.
+const MAX_NUMBER: u32 = 1 << 16;
 
 impl Client {
     /// Handles a request about a TAP device or a re-entry.
     pub(super) fn handle_kernel_path(
         &mut self,
         request: Request,
-        sockets: &[OwnedFd],
+        descriptors: &[OwnedFd],
         connection: &OwnedFd,
     ) -> Answer {
         match request {
-            Request::Tap(tap) => return self.taps.open(&self.pools, tap, sockets, connection),
+            Request::Tap(tap) => return self.taps.open(&self.pools, tap, descriptors, connection),
             Request::SetTapDown { name } => {
                 self.taps.set_down(&self.pools, &name, connection)?;
             }
@@ -27,7 +30,10 @@ impl Client {
                 ClientTaps::follow(&self.pools, &tap, &now, connection)?;
             }
             Request::Reenter { device, queues } => return self.reenter(&device, queues),
-            Request::Redirect { reentry, device } => self.redirect(reentry, &device)?,
+            Request::Redirect { reentry, device } => {
+                let queue = descriptors.first().ok_or("no descriptor")?;
+                self.redirect(reentry, &device, queue)?;
+            }
             _ => return Err("it is no request about a path into Linux".to_owned()),
         }
         Ok((Response::Done, vec![]))
@@ -42,39 +48,57 @@ impl Client {
         if !(1..=DESCRIPTORS).contains(&(queues as usize)) {
             return Err(format!("a re-entry has 1 to {DESCRIPTORS} queues, not {queues}"));
         }
-        // In generic XDP mode a redirect would run the program again; AF_PACKET needs the mark.
-        let method = match self.device(device)?.is_af_packet() {
-            true => Method::Redirect { mark: REENTRY_MARK },
-            false => Method::Mirred,
-        };
+        let method = self.method(device)?;
         let opened = reentry::open(&now, method, queues as usize);
         let (reentry, queues) = opened.map_err(|error| error.to_string())?;
-        let number = self.reentries.len();
-        let pinned = reentry.pin(self.device(device)?.pins.path(), number);
-        pinned.map_err(|error| error.to_string())?;
+        let number = self.reentries.last_key_value().map_or(0, |(last, _)| last + 1);
+        self.pin(&reentry, number, device)?;
         let files = queues.iter().map(|queue| {
             let file = queue.kept().ok_or("a queue is closed")?;
             file.try_clone_to_owned().map_err(|error| error.to_string())
         });
         let files = files.collect::<Result<_, String>>()?;
-        self.reentries.push((now.index, reentry));
-        Ok((Response::Reentry(self.reentries.len() as u32 - 1), files))
+        self.reentries.insert(number, (now.index, reentry));
+        Ok((Response::Reentry(number), files))
     }
 
-    /// Lets a re-entry follow the interface of a device, or another one in its place.
-    fn redirect(&mut self, number: u32, device: &str) -> Result<(), String> {
+    /// Returns the method of re-entry on the interface of a device.
+    fn method(&mut self, device: &str) -> Result<Method, String> {
+        // In generic XDP mode a redirect would run the program again; AF_PACKET needs the mark.
+        Ok(match self.device(device)?.is_af_packet() {
+            true => Method::Redirect { mark: REENTRY_MARK },
+            false => Method::Mirred,
+        })
+    }
+
+    /// Pins the program of a re-entry with those of a device.
+    fn pin(&mut self, reentry: &Reentry, number: u32, device: &str) -> Result<(), String> {
+        let pinned = reentry.pin(self.device(device)?.pins.path(), number as usize);
+        pinned.map_err(|error| error.to_string())
+    }
+
+    /// Lets a re-entry follow the interface of a device, or another one in its place. One that an
+    /// agent before this one has opened is found by its queue.
+    fn redirect(&mut self, number: u32, device: &str, queue: &OwnedFd) -> Result<(), String> {
         let now = self.interface(device)?;
-        let device = self.devices.get(device).ok_or("there is no such device")?;
-        let reentry = self.reentries.get_mut(number as usize);
-        let (redirected, reentry) = reentry.ok_or("there is no such re-entry")?;
-        let followed = match now.index == *redirected {
+        let failed = |error: fastlane::kernel::Error| error.to_string();
+        let (redirected, mut reentry) = match self.reentries.remove(&number) {
+            Some(known) => known,
+            None if self.reentries.len() >= MAX_DEVICES || number >= MAX_NUMBER => {
+                return Err("there is no such re-entry".to_owned());
+            }
+            None => {
+                let method = self.method(device)?;
+                (0, Reentry::of_queue(queue.as_fd(), method).map_err(failed)?)
+            }
+        };
+        let followed = match now.index == redirected {
             true => reentry.follow_mac(&now),
             false => reentry.redirect_to(&now),
         };
-        followed.map_err(|error| error.to_string())?;
-        let pinned = reentry.pin(device.pins.path(), number as usize);
-        pinned.map_err(|error| error.to_string())?;
-        *redirected = now.index;
-        Ok(())
+        let pinned = followed.map_err(failed).and_then(|()| self.pin(&reentry, number, device));
+        let redirected = if pinned.is_ok() { now.index } else { redirected };
+        self.reentries.insert(number, (redirected, reentry));
+        pinned
     }
 }

@@ -48,6 +48,8 @@ struct ClientState {
     devices: Vec<Resume>,
     /// Memory of each lane's pool.
     memory: BTreeMap<usize, OwnedFd>,
+    /// A queue of each re-entry, by its number.
+    reentries: BTreeMap<u32, OwnedFd>,
     /// Time of the next attempt to connect.
     retry: Instant,
 }
@@ -86,7 +88,8 @@ impl AgentClient {
         // Late responses to the process before have other numbers.
         let number = fastlane_core::now() as u32;
         let (connection, memory, retry) = (Some(connection), BTreeMap::new(), Instant::now());
-        let state = ClientState { connection, number, devices, memory, retry };
+        let reentries = BTreeMap::new();
+        let state = ClientState { connection, number, devices, memory, reentries, retry };
         let changes = AtomicU64::new(0);
         Self { path: path.to_owned(), rights, state: Mutex::new(state), changes }
     }
@@ -240,10 +243,25 @@ impl AgentClient {
         let queues = u32::try_from(queues).unwrap_or(u32::MAX);
         match self.request(&Request::Reenter { device, queues }, &[], PATIENCE)? {
             (Response::Reentry(number), files) if files.len() == queues as usize => {
+                let queue = files.first().map(|file| file.try_clone());
+                let queue = queue.ok_or_else(unexpected)?;
+                let queue = queue.map_err(|error| format!("duplicating a descriptor: {error}"))?;
+                self.lock().reentries.insert(number, queue);
                 Ok((number, files))
             }
             _ => Err(unexpected()),
         }
+    }
+
+    /// Lets a re-entry follow its interface, or another one that has taken its place.
+    ///
+    /// # Errors
+    /// The reason of the agent.
+    pub(crate) fn redirect(&self, reentry: u32, interface: u32) -> Result<(), String> {
+        let device = self.token(interface).ok_or("the agent has no device on its interface")?;
+        let queue = self.lock().reentries.get(&reentry).map(|queue| queue.try_clone());
+        let queue = queue.and_then(Result::ok).ok_or("the queue of a re-entry is missing")?;
+        self.change(&Request::Redirect { reentry, device }, &[queue.as_fd()])
     }
 
     /// Creates a TAP device in the network namespace of this process. Returns its queues.

@@ -121,8 +121,9 @@ pub enum Request {
         /// Name of the interface.
         name: String,
     },
-    /// Lets a re-entry follow its interface, or another one that has taken its place. Response:
-    /// [`Response::Done`].
+    /// Lets a re-entry follow its interface, or another one that has taken its place. Its
+    /// descriptor is a queue of the re-entry, by which an agent that was restarted takes it over.
+    /// Response: [`Response::Done`].
     Redirect {
         /// Number of the re-entry.
         reentry: u32,

@@ -7,7 +7,6 @@ use fastlane_kernel::reentry::{self, Method, Reentry};
 use fastlane_kernel::tap::TapQueue;
 
 use crate::agent::AgentClient;
-use crate::agent::records::Request;
 
 /// Re-entry into the interface of a port, for the main thread, which follows the interface.
 #[derive(Debug)]
@@ -46,7 +45,7 @@ impl PortReentry {
     pub(crate) fn follow_mac(&self, interface: &Interface) -> Result<(), String> {
         match self {
             Self::Own(reentry) => reentry.follow_mac(interface).map_err(|error| error.to_string()),
-            Self::Agent(agent, number) => redirect(agent, *number, interface),
+            Self::Agent(agent, number) => agent.redirect(*number, interface.index),
         }
     }
 
@@ -57,12 +56,7 @@ impl PortReentry {
     pub(super) fn redirect_to(&mut self, interface: &Interface) -> Result<(), String> {
         match self {
             Self::Own(reentry) => reentry.redirect_to(interface).map_err(|error| error.to_string()),
-            Self::Agent(agent, number) => redirect(agent, *number, interface),
+            Self::Agent(agent, number) => agent.redirect(*number, interface.index),
         }
     }
-}
-
-fn redirect(agent: &AgentClient, reentry: u32, interface: &Interface) -> Result<(), String> {
-    let device = agent.token(interface.index).ok_or("the agent has no device on its interface")?;
-    agent.change(&Request::Redirect { reentry, device }, &[])
 }

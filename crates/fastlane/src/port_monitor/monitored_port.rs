@@ -27,6 +27,8 @@ pub(super) struct MonitoredPort {
     pub(super) detached: Vec<(usize, DetachedQueue)>,
     /// Last reason why it could not be reopened.
     pub(super) refusal: Option<String>,
+    /// Reason why its re-entry has not followed the Ethernet address yet.
+    pub(super) unfollowed: Option<String>,
     /// Claimed frames on queues that no lane covers, as of the last look.
     pub(super) uncovered: u64,
 }
@@ -57,6 +59,7 @@ impl MonitoredPort {
             is_removed: false,
             detached: Vec::new(),
             refusal: None,
+            unfollowed: None,
             uncovered: 0,
         }
     }

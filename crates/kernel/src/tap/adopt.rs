@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use super::client_namespace::is_own;
 use super::drop_counter::DropCounter;
 use super::{CHECKSUM_OFFLOAD, Tap, TapQueue, refused};
 use crate::error::Error;
@@ -34,6 +35,32 @@ pub fn adopt(files: Vec<OwnedFd>) -> Result<Tap, Error> {
     let mut drops = Some(drops);
     let queues = files.into_iter().map(|file| TapQueue::new(file, drops.take())).collect();
     Ok(Tap { name, index, queues })
+}
+
+/// Device number of `/dev/net/tun`: major 10, minor `TUN_MINOR` of linux/miscdevice.h.
+const TUN: (u32, u32) = (10, 200);
+
+/// Returns the name of the TAP device of a queue that another process has sent. The device is in
+/// the network namespace of the calling thread.
+///
+/// # Errors
+/// [`Error::Unfit`] for any other descriptor, [`Error::Kernel`].
+pub(crate) fn name_here(queue: BorrowedFd<'_>) -> Result<String, Error> {
+    let subject = "a descriptor of a TAP device";
+    // Before any request: those of this driver may mean something else to another one.
+    let file = rustix::fs::fstat(queue).map_err(|error| unfit(subject, &error.to_string()))?;
+    let number = (rustix::fs::major(file.st_rdev), rustix::fs::minor(file.st_rdev));
+    let kind = rustix::fs::FileType::from_raw_mode(file.st_mode);
+    if kind != rustix::fs::FileType::CharacterDevice || number != TUN {
+        return Err(unfit(subject, "it is no queue of one"));
+    }
+    let name = examine(queue)?;
+    let here = ffi::tun_namespace(queue).and_then(|namespace| is_own(namespace.as_fd()));
+    let asking = |error| refused(format!("asking for the network namespace of {name}"), error);
+    match here.map_err(asking)? {
+        true => Ok(name),
+        false => Err(unfit(subject, &format!("{name} is in another network namespace"))),
+    }
 }
 
 /// Returns the interface name of a queue after checking its type.

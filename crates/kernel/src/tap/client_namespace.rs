@@ -39,9 +39,7 @@ impl<'a> ClientNamespace<'a> {
     /// # Errors
     /// [`Error::Kernel`].
     pub fn is_elsewhere(&self) -> Result<bool, Error> {
-        let own = rustix::fs::stat("/proc/thread-self/ns/net").map_err(|it| asking(it.into()))?;
-        let there = rustix::fs::fstat(&self.namespace).map_err(|error| asking(error.into()))?;
-        Ok((own.st_dev, own.st_ino) != (there.st_dev, there.st_ino))
+        is_own(self.namespace.as_fd()).map(|own| !own).map_err(asking)
     }
 
     /// Creates a TAP device there. Returns a descriptor of each queue, and the switch of a device
@@ -193,6 +191,13 @@ struct Address<'s> {
     socket: BorrowedFd<'s>,
     address: IpAddr,
     prefix: u8,
+}
+
+/// Returns true if a network namespace is that of the calling thread.
+pub(super) fn is_own(namespace: BorrowedFd<'_>) -> io::Result<bool> {
+    let own = rustix::fs::stat("/proc/thread-self/ns/net")?;
+    let there = rustix::fs::fstat(namespace)?;
+    Ok((own.st_dev, own.st_ino) == (there.st_dev, there.st_ino))
 }
 
 fn asking(error: io::Error) -> Error {
