@@ -12,16 +12,19 @@ PACKAGES = ip=iproute2 ping=iputils-ping tcpdump=tcpdump ethtool=ethtool curl=cu
 	sysctl=procps bpftool=bpftool pkg-config=pkg-config dpdk-testpmd=dpdk-dev tshark=tshark \
 	dnsmasq=dnsmasq-base \
 	/usr/include/dpdk/rte_ethdev.h=libdpdk-dev g++=g++ \
-	/usr/share/python-wheels=python3-venv
+	/usr/share/python-wheels=python3-venv busybox=busybox-static openssl=openssl
 RUN_PACKAGES = iperf3=iperf3
 CHECK_PACKAGES = clang=clang llvm-strip=llvm /usr/include/bpf/bpf_helpers.h=libbpf-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench bless-instructions soak miri fresh dpdk-plugin install-packages \
+.PHONY: help run test test-k8s k8s check bench bless-instructions soak miri fresh dpdk-plugin install-packages \
 	clean-lab
 
-# Tests are built as the user and run as root.
+# Tests are built as the user and run as root, who finds the programs of the cluster here.
+export FASTLANE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fastlane
 TESTS = CARGO="$(CARGO)" AS_ROOT="$(AS_ROOT)" lab/run-tests
+# Without these programs, which take long to build, the stories on a cluster are skipped by name.
+test: export FASTLANE_SKIPS := $(FASTLANE_SKIPS),kubernetes
 
 # What make run builds and runs: the UPF, or with APP=macswap that between two hosts.
 RUN_upf = -p upf -p peer -p fastlane-cli
@@ -51,6 +54,13 @@ test: install-packages ## Everything: unit tests, properties, stories in network
 	crates/dpdk/plugin/build $(BUILT)/release
 	$(TESTS)
 
+test-k8s: install-packages k8s ## The stories on a Kubernetes cluster of one node, in namespaces of its own
+	$(CARGO) build --workspace --lib --bins --tests --examples
+	$(TESTS) --only tests/kubernetes
+
+k8s: ## Builds the programs of that cluster into the user's cache: 10 to 20 minutes
+	lab/k8s/build
+
 check: install-packages ## Format, lints, generated files, licences, the other architecture
 	@lab/packages $(CHECK_PACKAGES)
 	$(CARGO) fmt --all --check
@@ -60,6 +70,7 @@ check: install-packages ## Format, lints, generated files, licences, the other a
 	$(CARGO) run --quiet -p macswap -- --schema | diff -u fastlane.schema.json -
 	$(CARGO) run --quiet -p upf -- schema | diff -u apps/upf/upf.schema.json -
 	$(CARGO) run --quiet -p fastlane-cli -- agent --schema | diff -u agent.schema.json -
+	k8s/values-schema | diff -u k8s/chart/values.schema.json -
 	$(CARGO) test --quiet -p fastlane-tests --test tidy
 	lab/licences
 	lab/cross-check aarch64-unknown-linux-gnu
