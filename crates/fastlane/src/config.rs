@@ -4,6 +4,7 @@
 mod checks;
 mod defaults;
 pub(crate) mod difference;
+mod environment;
 pub(crate) mod lane_roles;
 mod locate;
 mod overrides;

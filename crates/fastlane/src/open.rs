@@ -53,7 +53,7 @@ pub(crate) fn open(
 ) -> Result<OpenPorts, Error> {
     let Some(mut inherited) = inherited else { return open_ports(plan, None, agent_of(plan)?) };
     let drivers = inherited.drivers();
-    let agent = match inherited.agent(plan.raw.agent_socket()) {
+    let agent = match inherited.agent(&plan.raw.agent_socket()) {
         None => agent_of(plan)?,
         some => some,
     };

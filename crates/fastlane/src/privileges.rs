@@ -76,7 +76,7 @@ pub(crate) fn agent(plan: &Plan) -> Result<Option<Arc<AgentClient>>, Error> {
         return Ok(None);
     }
     let socket = plan.raw.agent_socket();
-    let error = match AgentClient::connect(socket) {
+    let error = match AgentClient::connect(&socket) {
         Ok(client) => {
             let client = client.map_err(|reason| Error::port(&port.name, reason))?;
             return Ok(Some(Arc::new(client)));

@@ -10,11 +10,11 @@ use fastlane_core::PortId;
 use fastlane_steer::Rules;
 use fastlane_wire::MacAddress;
 
-use super::AppDefaults;
 use super::checks::{refuse, twice, within};
 use super::lane_roles::{LaneBy, LaneRoles};
 use super::raw::{self, Configuration, Driver, Idle};
 use super::rules::address_and_length;
+use super::{AppDefaults, environment};
 use crate::Error;
 use crate::diagnostic::nearest_word;
 use crate::session_path;
@@ -277,8 +277,9 @@ fn port_plan(
     };
     let chosen = roles.lanes_of(&at("lanes"), port.lanes, lanes)?;
     let lane_by = roles.lane_by(&at("lane-by"), port.lane_by.as_ref())?;
-    check_driver(&name, &port.driver)?;
-    let driver = port.driver;
+    let mut driver = port.driver;
+    environment::resolve(&name, &mut driver, |variable| std::env::var(variable).ok())?;
+    check_driver(&name, &driver)?;
     Ok(PortPlan { id, driver, rules, kernel, lanes: chosen, lane_by, name, reopen_within })
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,8 @@ pub use drivers::{
 
 /// Default path of the agent's socket.
 pub const AGENT_SOCKET: &str = "/run/fastlane/agent.sock";
+/// Variable with the path of the agent's socket, which a container has.
+const AGENT_VARIABLE: &str = "FASTLANE_AGENT";
 
 /// Configuration of a Fastlane application: its ports and lanes.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -45,7 +47,8 @@ pub struct Configuration {
     /// Process whose capabilities open the ports: this one or the agent. Default: `auto`.
     #[serde(default)]
     pub privileges: Privileges,
-    /// Path of the agent's socket. Default: `/run/fastlane/agent.sock`.
+    /// Path of the agent's socket. Default: the variable `FASTLANE_AGENT`, or
+    /// `/run/fastlane/agent.sock`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<PathBuf>,
     /// The Prometheus endpoint. Default: none.
@@ -101,8 +104,10 @@ pub struct Lanes {
 impl Configuration {
     /// Returns the path of the agent's socket.
     #[must_use]
-    pub fn agent_socket(&self) -> &Path {
-        self.agent.as_deref().unwrap_or(Path::new(AGENT_SOCKET))
+    pub fn agent_socket(&self) -> PathBuf {
+        let variable = || std::env::var_os(AGENT_VARIABLE).filter(|path| !path.is_empty());
+        let named = self.agent.clone().or_else(|| variable().map(PathBuf::from));
+        named.unwrap_or_else(|| PathBuf::from(AGENT_SOCKET))
     }
 }
 

@@ -35,7 +35,7 @@ pub enum Driver {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AfXdp {
-    /// The network interface.
+    /// The network interface, or `env:NAME` for the value of a variable.
     pub interface: String,
     /// XDP mode. `auto` selects the best that works.
     #[serde(default)]
@@ -83,7 +83,7 @@ pub struct BusyPoll {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AfPacket {
-    /// The network interface.
+    /// The network interface, or `env:NAME` for the value of a variable.
     pub interface: String,
     /// Number of frames in the receive ring of each lane: a power of two.
     #[serde(default = "ring_size")]
@@ -98,7 +98,7 @@ pub struct AfPacket {
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Dpdk {
     /// PCI address of a card or virtual function, such as `0000:04:02.0`, optionally followed by a
-    /// comma and devargs.
+    /// comma and devargs; or `env:NAME` for the value of a variable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// Virtual device with its devargs, such as `net_memif0,role=client,socket=/run/m.sock`.
