@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use fastlane_agent::Configuration;
+
 use crate::Error;
 
 /// Opens ports for applications that have no privilege.
 ///
-/// Applications connect to its socket by themselves. The configuration says which users may use
-/// which interfaces, queues and steering rules. It runs until SIGINT or SIGTERM; the traffic of its
-/// clients goes on, and the next agent takes them over.
+/// Applications connect to its socket by themselves. The configuration says which users, or which
+/// pods of a Kubernetes node, may use which interfaces, queues and steering rules. It runs until
+/// SIGINT or SIGTERM; the traffic of its clients goes on, and the next agent takes them over.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Configuration of the agent (JSON)
@@ -32,10 +34,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
         return Ok(ExitCode::SUCCESS);
     };
     fastlane::log(arguments.verbose);
-    let done = match arguments.check {
-        true => fastlane_agent::check(config),
-        false => fastlane_agent::run(config),
-    };
-    done.map_err(|error| Error::Failed(error.to_string()))?;
+    let configuration = fastlane_agent::read(config).map_err(failed)?;
+    if !arguments.check {
+        match configuration.kubernetes {
+            Some(_) => run_on_kubernetes(configuration)?,
+            None => fastlane_agent::run(configuration).map_err(failed)?,
+        }
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(feature = "kubernetes")]
+fn run_on_kubernetes(configuration: Configuration) -> Result<(), Error> {
+    fastlane_kubernetes::run(configuration).map_err(failed)
+}
+
+#[cfg(not(feature = "kubernetes"))]
+fn run_on_kubernetes(_: Configuration) -> Result<(), Error> {
+    Err(failed("this program knows no Kubernetes; build it with the feature `kubernetes`"))
+}
+
+fn failed(error: impl ToString) -> Error {
+    Error::Failed(error.to_string())
 }

@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::owner::is_grant_name;
 
+mod kubernetes;
+
+pub use kubernetes::{KubernetesApi, KubernetesSettings};
+
 /// Configuration of the agent.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -21,8 +25,12 @@ pub struct Configuration {
     /// Location of this schema, for editors.
     #[serde(rename = "$schema", default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<String>,
-    /// The pools by name: what some users may use.
+    /// The pools by name: what some users may use. Without `kubernetes` there must be one.
+    #[serde(default)]
     pub pools: BTreeMap<String, PoolSettings>,
+    /// Pools that pods of this Kubernetes node may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<KubernetesSettings>,
     /// Path of the socket on which applications find the agent.
     #[serde(default = "socket")]
     pub socket: PathBuf,
@@ -35,7 +43,8 @@ pub struct Configuration {
 impl Default for Configuration {
     /// Returns a configuration without pools.
     fn default() -> Self {
-        Self { schema: None, pools: BTreeMap::new(), socket: socket(), pins: pins() }
+        let (pools, kubernetes) = (BTreeMap::new(), None);
+        Self { schema: None, pools, kubernetes, socket: socket(), pins: pins() }
     }
 }
 
@@ -145,14 +154,18 @@ impl Pool {
     }
 }
 
-/// Reads and resolves a configuration, which must have pools.
-pub(crate) fn load(path: &Path) -> Result<Plan, Error> {
+/// Reads and checks a configuration, which must have pools.
+///
+/// # Errors
+/// Names the first mistake.
+pub fn read(path: &Path) -> Result<Configuration, Error> {
     let raw: Configuration = fastlane::config::read_as(path)?;
     let refuse = |what: String| Error::Configuration { path: path.to_owned(), what };
-    if raw.pools.is_empty() {
+    if raw.pools.is_empty() && raw.kubernetes.is_none() {
         return Err(refuse("pools: there is none, so nobody could use the agent".to_owned()));
     }
-    resolve(raw).map_err(refuse)
+    resolve(raw.clone()).map_err(refuse)?;
+    Ok(raw)
 }
 
 /// Resolves a configuration.
@@ -174,6 +187,9 @@ pub(crate) fn resolve(raw: Configuration) -> Result<Plan, String> {
             return Err(format!("pools.{name}.interfaces: {what}"));
         }
         pools.push(Arc::new(pool));
+    }
+    if let Some(kubernetes) = raw.kubernetes {
+        kubernetes.check(&pools).map_err(|what| format!("kubernetes.{what}"))?;
     }
     Ok(Plan { socket: raw.socket, pins: raw.pins, pools })
 }
@@ -217,7 +233,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("agent.json");
         std::fs::write(&path, configuration.to_string()).unwrap();
-        load(&path).map_err(|error| error.to_string())
+        let read = read(&path).map_err(|error| error.to_string())?;
+        resolve(read)
     }
 
     #[test]

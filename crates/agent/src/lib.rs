@@ -47,10 +47,10 @@ mod shared;
 mod taps;
 mod token;
 
-use std::path::Path;
-
 pub use agent::Agent;
-pub use config::{Configuration, PoolSettings, QueueLimit, TapLimit};
+pub use config::{
+    Configuration, KubernetesApi, KubernetesSettings, PoolSettings, QueueLimit, TapLimit, read,
+};
 pub use error::Error;
 pub use fastlane::kernel::peer::Peer;
 pub use grant::{Admission, Grant, GrantUse};
@@ -60,12 +60,4 @@ pub use server::run;
 #[must_use]
 pub fn schema() -> String {
     fastlane::config::schema_of::<Configuration>()
-}
-
-/// Reads and checks a configuration.
-///
-/// # Errors
-/// Names the first mistake.
-pub fn check(path: &Path) -> Result<(), Error> {
-    config::load(path).map(drop)
 }
