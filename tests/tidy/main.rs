@@ -13,7 +13,7 @@ use std::process::Command;
 use source::{Source, root, sources};
 
 /// Crates of the workspace that each package may import. Tests may import anything.
-const IMPORTS: [(&str, &[&str]); 26] = [
+const IMPORTS: [(&str, &[&str]); 27] = [
     ("fastlane-wire", &[]),
     ("fastlane-table", &[]),
     ("fastlane-core", &["table", "wire"]),
@@ -39,13 +39,14 @@ const IMPORTS: [(&str, &[&str]); 26] = [
         ],
     ),
     ("fastlane-agent", &["", "af-xdp", "core", "steer", "table"]),
+    ("fastlane-kubernetes", &["", "agent"]),
     ("fastlane-capi", &[""]),
     ("macswap", &[""]),
     ("router", &[""]),
     ("traffic", &[""]),
     ("peer", &["kernel", "pfcp", "wire"]),
     ("upf", &["", "pfcp"]),
-    ("fastlane-cli", &["", "agent", "measure"]),
+    ("fastlane-cli", &["", "agent", "kubernetes", "measure"]),
 ];
 
 /// Packages that are no part of the product: they may import anything, and nothing imports them.

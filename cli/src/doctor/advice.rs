@@ -256,6 +256,7 @@ mod tests {
             mac: [2, 0, 0, 0, 0, 1],
             mtu: 1500,
             up: true,
+            carrier: true,
             ethernet: true,
             driver: "ice".to_owned(),
             receive_queues: 4,
