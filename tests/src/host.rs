@@ -33,6 +33,11 @@ impl Host {
             .map(|namespace| Self { namespace })
     }
 
+    /// Returns the host whose network namespace this file is.
+    pub(crate) fn of(namespace: File) -> Self {
+        Self { namespace }
+    }
+
     /// Returns a path by which other processes can open the namespace while this process runs.
     #[must_use]
     pub fn path(&self) -> String {

@@ -35,7 +35,12 @@ impl Lab {
     #[track_caller]
     #[must_use]
     pub fn new(story: &str, queues: usize) -> Option<Self> {
-        let (left, right) = (Host::new(story)?, Host::new(story)?);
+        Self::beside(Host::new(story)?, story, queues)
+    }
+
+    /// Creates a lab with `left` as its left host, as [`new`](Self::new) does.
+    pub(crate) fn beside(left: Host, story: &str, queues: usize) -> Option<Self> {
+        let right = Host::new(story)?;
         let directory = TempDir::with_prefix("fastlane-story-").expect("a temporary directory");
         let lab = Self { left, right, directory };
         lab.join(queues, LEFT_MAC);

@@ -5,6 +5,7 @@
 //! * [`Process`]: a program in one of them. Dropping it kills the program; its output is recorded.
 //! * [`Agent`]: the agent, for applications that have no privilege; [`GrantingAgent`]: one that
 //!   takes grants.
+//! * [`Cluster`]: a Kubernetes cluster of one node.
 //! * [`Application`]: a Fastlane application with its configuration and session, and its
 //!   [`Totals`].
 
@@ -12,6 +13,7 @@
 
 mod agent;
 mod application;
+mod cluster;
 mod drop_flag;
 mod echo;
 mod generator;
@@ -29,6 +31,7 @@ pub mod upf;
 
 pub use agent::{Agent, NOBODY, assert_unprivileged, unprivileged};
 pub use application::Application;
+pub use cluster::{Cluster, IMAGE, POD_USER, repository};
 pub use drop_flag::DropFlag;
 pub use echo::{Echo, mac};
 pub use generator::{Generator, Report, measure};

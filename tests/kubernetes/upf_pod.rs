@@ -1,0 +1,180 @@
+//! A user's pings cross a UPF in a pod: N3 and N6 are interfaces of the node, N4 is the pod's
+//! network.
+
+use std::fs::File;
+
+use fastlane_tests::{Cluster, Host, Process, binary, eventually};
+use serde_json::{Value, json};
+
+use crate::pod::{Pod, Pods};
+use crate::release::Release;
+
+/// Server in the data network.
+const SERVER: &str = "10.9.0.2";
+
+/// Hosts around the node: the access network with the SMF, and the data network.
+struct Networks {
+    access: Host,
+    data: Host,
+}
+
+impl Networks {
+    /// Joins them with the node: `eth1` is N3, `eth2` is N6, `n4` the way to the pods.
+    #[track_caller]
+    fn new(cluster: &Cluster) -> Option<Self> {
+        let lab = cluster.wire()?;
+        let (node, access, data) = (cluster.node(), lab.another()?, lab.another()?);
+        for name in ["eth1", "eth2", "n4"] {
+            let _ = node.attempt(&["ip", "link", "delete", name]); // the last story may have failed
+        }
+        node.connect(&access, "eth1");
+        node.connect(&data, "eth2");
+        node.connect(&access, "n4");
+        node.add_address("n4", "192.0.2.1/24");
+        access.add_address("n4", "192.0.2.2/24");
+        access.run(&["ip", "route", "add", "10.88.7.0/24", "via", "192.0.2.1"]);
+        access.add_address("eth1", "10.3.0.2/24");
+        data.add_address("eth2", "10.6.0.2/24");
+        data.add_address("lo", &format!("{SERVER}/32"));
+        data.run(&["ip", "route", "add", "10.45.0.0/16", "via", "10.6.0.1"]);
+        Some(Self { access, data })
+    }
+
+    /// Starts an SMF that establishes `sessions` sessions at the UPF of a pod and holds them.
+    /// Returns it and its lines about each UE, which a gNB reads.
+    #[track_caller]
+    fn smf(&self, upf: &str, sessions: usize) -> (Process, Vec<String>) {
+        let (program, count) = (binary("smf").display().to_string(), sessions.to_string());
+        let ends = ["hold", "--local", "192.0.2.2", "--upf", upf, "--gnb", "10.3.0.2"];
+        let smf = self.access.start(&[&[&*program], &ends[..], &["--sessions", &count]].concat());
+        eventually("all sessions are set up", || smf.stdout().lines().count() == sessions);
+        let lines = smf.stdout().lines().map(str::to_owned).collect();
+        (smf, lines)
+    }
+
+    /// Starts the gNB with these tunnels and routes packets for the server to the UEs' device.
+    #[track_caller]
+    fn gnb(&self, cluster: &Cluster, lines: &[String]) -> Process {
+        let path = cluster.file("tunnels");
+        std::fs::write(&path, lines.join("\n") + "\n").expect("the folder is ours");
+        let mut command = self.access.command(&[]);
+        command.arg(binary("gnb")).args(["--listen", "10.3.0.2"]);
+        command.stdin(File::open(path).expect("the lines"));
+        let gnb = Process::start(command);
+        gnb.wait_for("running; ");
+        self.access.run(&["ip", "route", "add", SERVER, "dev", "ue0"]);
+        gnb
+    }
+
+    /// Pings the server from a UE. Returns the number of replies.
+    fn ping(&self, user: &str, count: u32) -> u32 {
+        let count = count.to_string();
+        let words = ["ping", "-q", "-c", &count, "-i", "0.01", "-W", "2", "-I", user, SERVER];
+        let output = String::from_utf8_lossy(&self.access.attempt(&words).stdout).into_owned();
+        let words = output.split(" received").next().and_then(|it| it.rsplit(' ').next());
+        words.and_then(|number| number.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// Returns the pools: both interfaces, with TAP devices as N3 and N6 in the pod's Linux.
+fn pools() -> Value {
+    json!({"upf": {
+        "interfaces": {"eth1": {}, "eth2": {}},
+        "steer": [
+            {"udp-port": 2152, "fragments": true},
+            {"destination": "10.45.0.0/16", "fragments": true},
+            {"ethertype": "arp"},
+        ],
+        "taps": {"n3": {"addresses": ["10.3.0.1/24"]}, "n6": {"addresses": ["10.6.0.1/24"]}},
+    }})
+}
+
+/// Returns the configuration of the UPF. Its N4 address is on the command line. The pod cannot set
+/// a route to the data network.
+fn configuration(networks: &Networks) -> Value {
+    let port = |variable: &str, tap: &str, address: &str, rule: Value| {
+        json!({
+            "driver": {"af-xdp": {"interface": variable, "mode": "native-copy"}},
+            // ARP is the pod's, not the node's.
+            "steer": [rule, {"ethertype": "arp"}],
+            "kernel": {"tap": {"name": tap, "addresses": [address]}},
+        })
+    };
+    let n3 = json!({"udp-port": 2152, "fragments": true});
+    let n6 = json!({"destination": "10.45.0.0/16", "fragments": true});
+    json!({
+        "ports": {
+            "n3": port("env:FASTLANE_UPF_0", "n3", "10.3.0.1/24", n3),
+            "n6": port("env:FASTLANE_UPF_1", "n6", "10.6.0.1/24", n6),
+        },
+        "app": {
+            "node-id": "192.0.2.9",
+            "n4": {"addresses": ["192.0.2.9"], "release-s": 5},
+            "interfaces": {
+                "n3": {"port": "n3", "role": "n3", "addresses": ["10.3.0.1"]},
+                "n6": {"port": "n6", "role": "n6", "network-instances": ["internet"],
+                       "next-hop": networks.data.mac("eth2")},
+            },
+            "pools": [{"network-instance": "internet", "prefix": "10.45.0.0/16"}],
+            "sessions": 1000,
+        },
+    })
+}
+
+/// Returns a pod with the UPF.
+fn pod(name: &str) -> Value {
+    let mut pod = Pods::macswap(name);
+    let container = &mut pod["spec"]["containers"][0];
+    container["name"] = json!("upf");
+    let limits = container["resources"]["limits"].as_object_mut().expect("limits");
+    limits.remove("fastlane.dev/wire");
+    limits.insert("fastlane.dev/upf".to_owned(), json!(2));
+    container["command"] = json!([
+        "upf",
+        "/etc/macswap/macswap.json",
+        "--set",
+        "app.node-id=$(POD_IP)",
+        "--set",
+        "app.n4.addresses=[\"$(POD_IP)\"]",
+    ]);
+    let address = json!({"fieldRef": {"fieldPath": "status.podIP"}});
+    container["env"] = json!([{"name": "POD_IP", "valueFrom": address}]);
+    pod
+}
+
+/// Waits until both processes of the UPF run, and returns its address on N4.
+#[track_caller]
+fn wait_until_ready(pod: &Pod<'_>) -> String {
+    eventually("both processes run", || {
+        pod.try_exec(&["wget", "-q", "-O-", "http://127.0.0.1:8805/healthz"]).is_ok()
+    });
+    pod.object()["status"]["podIP"].as_str().expect("an address").to_owned()
+}
+
+#[test]
+fn pings_of_a_user_cross_a_upf_in_a_pod() {
+    let Some(cluster) = Cluster::get() else { return };
+    let Some(networks) = Networks::new(&cluster) else { return };
+    let release = Release::install(&cluster, "auto", &pools());
+    release.wait_for("the devices of node `node1` are published");
+    let pods = Pods::new(&cluster, &configuration(&networks));
+    let pod = pods.run(&pod("upf"));
+    let address = wait_until_ready(&pod);
+    let (smf, lines) = networks.smf(&address, 3);
+    let gnb = networks.gnb(&cluster, &lines);
+    let user = lines[0].split(' ').nth(1).expect("an address of a UE");
+    // The first packets have Linux find the neighbours out.
+    let metrics = || pod.exec(&["wget", "-q", "-O-", "http://127.0.0.1:8805/metrics"]);
+    let answers = (0..30).any(|_| networks.ping(user, 1) == 1);
+    assert!(answers, "{}", metrics());
+    // A loaded machine may lose a ping, but not in each of three attempts.
+    assert!((0..3).any(|_| networks.ping(user, 100) == 100), "{}", pod.log());
+    // Agent and kubelet are not on the way.
+    release.kill();
+    assert!((0..3).any(|_| networks.ping(user, 100) == 100), "{}", pod.log());
+    let ended = smf.stop();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let ended = gnb.stop();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    pod.delete();
+}
