@@ -10,7 +10,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 PACKAGES = ip=iproute2 ping=iputils-ping tcpdump=tcpdump ethtool=ethtool curl=curl python3=python3 \
 	valgrind=valgrind cc=gcc nsenter=util-linux setpriv=util-linux prlimit=util-linux \
 	sysctl=procps bpftool=bpftool pkg-config=pkg-config dpdk-testpmd=dpdk-dev tshark=tshark \
-	dnsmasq=dnsmasq-base \
+	dnsmasq=dnsmasq-base conntrack=conntrack nft=nftables \
 	/usr/include/dpdk/rte_ethdev.h=libdpdk-dev g++=g++ \
 	/usr/share/python-wheels=python3-venv busybox=busybox-static openssl=openssl
 RUN_PACKAGES = iperf3=iperf3

@@ -1,4 +1,4 @@
-//! Entry points of the fuzz target, which the tests call too when they replay the corpus. Not for
+//! Entry points of the fuzz targets, which the tests call too when they replay the corpus. Not for
 //! applications: the functions panic when an invariant is broken.
 
 use std::net::IpAddr;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fastlane_core::PortId;
 use fastlane_table::{Guard, Readers};
 
+use super::conntrack::{ConntrackEvent, ConntrackEvents};
 use super::message::{Message, Messages};
 use super::model::{Changes, LOCAL, MAIN, Model, Target};
 use super::publish::Publisher;
@@ -15,6 +16,20 @@ use super::{FallbackReason, Memories, Mirror, MirrorSettings, RouteLookup};
 /// Parses arbitrary bytes as rtnetlink messages, applies them to a model and checks its invariants.
 pub fn netlink(data: &[u8]) {
     let _ = model(data);
+}
+
+/// Parses arbitrary bytes as ctnetlink messages, and checks that connections are of one family.
+pub fn conntrack(data: &[u8]) {
+    for event in ConntrackEvents::new(data) {
+        let Ok((_, ConntrackEvent::Present(it) | ConntrackEvent::Removed(it))) = event else {
+            continue;
+        };
+        let is_ipv4 = it.original.source.is_ipv4();
+        let others = [it.original.destination, it.reply.source, it.reply.destination];
+        assert!(others.iter().all(|address| address.is_ipv4() == is_ipv4), "{it:?}");
+        assert_eq!(it.original.protocol, it.reply.protocol);
+        assert!(it.helper.len() <= data.len() * 3);
+    }
 }
 
 /// Applies messages to a model and writes the tables after every datagram of at most 256 bytes.

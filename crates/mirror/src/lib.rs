@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blackhole;
+pub mod conntrack;
 mod error;
 mod fallback_reason;
 mod follower;

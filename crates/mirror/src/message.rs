@@ -100,7 +100,7 @@ pub struct Malformed {
     pub subject: &'static str,
 }
 
-pub(super) fn malformed(subject: &'static str) -> Malformed {
+pub(crate) fn malformed(subject: &'static str) -> Malformed {
     Malformed { subject }
 }
 
@@ -124,6 +124,10 @@ impl Header {
     #[must_use]
     pub fn sequence(&self) -> u32 {
         self.sequence
+    }
+
+    pub(crate) fn kind(&self) -> u16 {
+        self.kind
     }
 
     fn has(&self, flag: i32) -> bool {
@@ -168,18 +172,26 @@ impl<'a> Messages<'a> {
     }
 }
 
+impl<'a> Messages<'a> {
+    /// Splits off the first message without parsing its body. An error ends the datagram.
+    pub(crate) fn next_body(&mut self) -> Option<Result<(Header, &'a [u8]), Malformed>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let split = self.split();
+        if split.is_none() {
+            self.rest = &[];
+        }
+        Some(split.ok_or(malformed("a datagram of netlink")))
+    }
+}
+
 impl Iterator for Messages<'_> {
     type Item = Result<(Header, Message), Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let Some((header, body)) = self.split() else {
-            self.rest = &[];
-            return Some(Err(malformed("a datagram of netlink")));
-        };
-        Some(read(header, body).map(|message| (header, message)))
+        let split = self.next_body()?;
+        Some(split.and_then(|(header, body)| Ok((header, read(header, body)?))))
     }
 }
 
@@ -223,7 +235,7 @@ fn read(header: Header, body: &[u8]) -> Result<Message, Malformed> {
 }
 
 /// Returns the errno of a message, which the kernel sends negated.
-fn code(body: &[u8]) -> Option<i32> {
+pub(crate) fn code(body: &[u8]) -> Option<i32> {
     Some(i32::from_ne_bytes(*body.first_chunk()?).saturating_neg())
 }
 

@@ -4,8 +4,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt,
+};
 
 use super::message::{Dump, Malformed, Message, Messages};
 
@@ -36,6 +38,9 @@ pub(super) const ROUTING_GROUPS: [u32; 9] = [
 pub(super) const NETCONF_GROUPS: [u32; 2] =
     [libc::RTNLGRP_IPV4_NETCONF, libc::RTNLGRP_IPV6_NETCONF];
 
+/// Protocol 0, which is `NETLINK_ROUTE`.
+const ROUTE: Option<Protocol> = None;
+
 /// Netlink socket of a network namespace, for events or dumps.
 #[derive(Debug)]
 pub(super) struct Socket {
@@ -58,15 +63,50 @@ impl Socket {
     /// Subscribes to multicast groups (`RTNLGRP_*`, below 33). The receive buffer has
     /// `receive_buffer` bytes as far as the privilege of the process allows.
     pub(super) fn of_events(groups: &[u32], receive_buffer: usize) -> io::Result<Self> {
+        Self::subscribed(ROUTE, groups, receive_buffer)
+    }
+
+    /// Subscribes to multicast groups of nfnetlink (`NFNLGRP_*`, below 33).
+    pub(super) fn of_netfilter_events(groups: &[u32], receive_buffer: usize) -> io::Result<Self> {
+        Self::subscribed(Some(NETFILTER), groups, receive_buffer)
+    }
+
+    fn subscribed(
+        protocol: Option<Protocol>,
+        groups: &[u32],
+        receive_buffer: usize,
+    ) -> io::Result<Self> {
         let groups = groups.iter().fold(0, |groups, group| groups | 1 << (group - 1));
-        let socket = Self::new(receive_buffer, SocketFlags::NONBLOCK)?;
+        let socket = Self::new(protocol, receive_buffer, SocketFlags::NONBLOCK)?;
         rustix::net::bind(&socket.file, &SocketAddrNetlink::new(0, groups))?;
         Ok(socket)
     }
 
     /// Opens a socket for requests whose acknowledgements are ignored.
     pub(super) fn of_requests() -> io::Result<Self> {
-        Self::new(DUMP_BUFFER, SocketFlags::NONBLOCK)
+        Self::new(ROUTE, DUMP_BUFFER, SocketFlags::NONBLOCK)
+    }
+
+    /// Opens a socket for requests to nfnetlink whose replies are waited for.
+    pub(super) fn of_netfilter_requests() -> io::Result<Self> {
+        Self::new(Some(NETFILTER), DUMP_BUFFER, SocketFlags::empty())
+    }
+
+    /// Opens a socket for requests to nfnetlink whose refusals are read without waiting.
+    pub(super) fn of_netfilter_changes() -> io::Result<Self> {
+        Self::new(Some(NETFILTER), DUMP_BUFFER, SocketFlags::NONBLOCK)
+    }
+
+    /// Sends requests, all in one message of the socket. The kernel acts on them before it returns.
+    pub(super) fn send_all(&mut self, requests: &[u8]) -> io::Result<()> {
+        rustix::net::send(&self.file, requests, SendFlags::empty())?;
+        Ok(())
+    }
+
+    /// Sends a request after the rest of earlier replies was discarded.
+    pub(super) fn request_from_start(&mut self, request: &[u8]) -> io::Result<()> {
+        self.pass_over();
+        self.send_all(request)
     }
 
     /// Sends a request and discards earlier acknowledgements.
@@ -87,10 +127,13 @@ impl Socket {
         }
     }
 
-    fn new(receive_buffer: usize, flags: SocketFlags) -> io::Result<Self> {
+    fn new(
+        protocol: Option<Protocol>,
+        receive_buffer: usize,
+        flags: SocketFlags,
+    ) -> io::Result<Self> {
         let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC | flags);
-        // Protocol 0 is NETLINK_ROUTE.
-        let file = rustix::net::socket_with(family, SocketType::RAW, flags, None)?;
+        let file = rustix::net::socket_with(family, SocketType::RAW, flags, protocol)?;
         let half = receive_buffer / 2; // the kernel doubles it (socket(7))
         if sockopt::set_socket_recv_buffer_size_force(&file, half).is_err() {
             sockopt::set_socket_recv_buffer_size(&file, half)?;
@@ -158,7 +201,7 @@ pub(super) struct Dumper {
 
 impl Dumper {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { socket: Socket::new(DUMP_BUFFER, SocketFlags::empty())?, sequence: 0 })
+        Ok(Self { socket: Socket::new(ROUTE, DUMP_BUFFER, SocketFlags::empty())?, sequence: 0 })
     }
 
     /// Makes one dump and passes the messages of each datagram to `take` until it returns false. A

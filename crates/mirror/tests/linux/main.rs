@@ -4,6 +4,7 @@
 
 mod agreement;
 mod changes;
+mod connections;
 mod corpus;
 mod ecmp;
 mod lanes;
