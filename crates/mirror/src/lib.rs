@@ -15,6 +15,7 @@
 //! neighbours             interface and address ─► Ethernet address
 //! links, addresses       interfaces and addresses of the host
 //! status                 fallback reason of a whole table, if it is incomplete
+//! generation             number that changes with every write
 //! ```
 //!
 //! Invariant: in doubt, packets go to Linux. That holds while a table is too small, when routing
@@ -28,6 +29,7 @@ pub mod blackhole;
 pub mod conntrack;
 mod error;
 mod fallback_reason;
+pub mod flows;
 mod follower;
 pub mod fuzz;
 mod lookup;
@@ -49,6 +51,7 @@ pub use lookup::{Family, Mirror, NextHop, PrefixReaders, RouteLookup, TableId};
 pub use memories::Memories;
 pub use netconf_listener::{NetconfEvents, NetconfListener};
 pub use prefix::Prefix;
+pub(crate) use publish::GENERATION;
 pub use publish::Occupancy;
 pub use records::{
     AddressKey, GROUP_HOPS, GroupRecord, HopRecord, LinkRecord, NeighbourKey, NeighbourRecord,

@@ -4,14 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane_core::PortId;
 use fastlane_table::{
-    ArrayReader, Guard, HashEntry, HashReader, Lpm4Reader, Lpm6Reader, PrefixValue, TableError,
+    ArrayReader, Guard, HashEntry, HashReader, Lpm4Reader, Lpm6Reader, PrefixValue, State,
+    TableError,
 };
 
 use super::records::{
     AddressKey, GroupRecord, HopRecord, LinkRecord, NeighbourKey, NeighbourRecord, ON_LINK, SEND,
     StatusRecord,
 };
-use super::{FallbackReason, Memories};
+use super::{FallbackReason, GENERATION, Memories};
 
 mod address_family;
 
@@ -62,6 +63,7 @@ pub struct PrefixReaders {
 /// Read access of one lane to the mirror's tables. Each lane has a clone of its own.
 #[derive(Clone, Debug)]
 pub struct Mirror {
+    generation: State<1>,
     status: ArrayReader<StatusRecord>,
     links: HashReader<u32, LinkRecord>,
     addresses: HashReader<AddressKey, u32>,
@@ -82,6 +84,7 @@ impl Mirror {
             Ok(PrefixReaders { v4: Lpm4Reader::attach(v4)?, v6: Lpm6Reader::attach(v6)? })
         });
         Ok(Self {
+            generation: State::attach(&memories.generation)?,
             status: ArrayReader::attach(&memories.status)?,
             links: HashReader::attach(&memories.links)?,
             addresses: HashReader::attach(&memories.addresses)?,
@@ -102,6 +105,15 @@ impl Mirror {
             self.status.get(turn, *index).is_some_and(|status| status.table == number)
         };
         (0..self.routes.len()).find(has_number).map(TableId)
+    }
+
+    /// Returns the generation of the tables, or `None` while they are written. Read it before a
+    /// lookup: the result may be remembered as long as this method returns the same number.
+    #[inline]
+    #[must_use]
+    pub fn generation(&self) -> Option<u64> {
+        let number = self.generation.read(GENERATION.0)[GENERATION.1];
+        number.is_multiple_of(2).then_some(number)
     }
 
     /// Returns the number of route numbers, which is one more than the greatest.

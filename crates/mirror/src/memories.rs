@@ -11,12 +11,13 @@ use super::records::{
 };
 
 /// Version of the record layouts; writer and readers must agree.
-const VERSION: u64 = 0x6d69_7272_6f72_0002; // "mirror", 2
+const VERSION: u64 = 0x6d69_7272_6f72_0003; // "mirror", 3
 
 /// Shared memory of all tables of a mirror. [`named`](Self::named) lists the names.
 #[derive(Clone, Debug)]
 pub struct Memories {
     pub(super) status: Arc<SharedMemory>,
+    pub(super) generation: Arc<SharedMemory>,
     pub(super) links: Arc<SharedMemory>,
     pub(super) addresses: Arc<SharedMemory>,
     pub(super) neighbours: Arc<SharedMemory>,
@@ -27,7 +28,8 @@ pub struct Memories {
 }
 
 /// Names of the tables before the prefix tables.
-const NAMES: [&str; 6] = ["status", "links", "addresses", "neighbours", "hops", "groups"];
+const NAMES: [&str; 7] =
+    ["status", "generation", "links", "addresses", "neighbours", "hops", "groups"];
 
 impl Memories {
     /// Creates empty tables.
@@ -46,6 +48,7 @@ impl Memories {
         };
         Ok(Self {
             status: make(Spec::array::<StatusRecord>(&name("status"), tables))?,
+            generation: make(Spec::state::<1>(&name("generation"), 1, 0))?,
             links: make(Spec::hash::<u32, LinkRecord>(&name("links"), settings.links))?,
             addresses: make(Spec::hash::<AddressKey, u32>(&name("addresses"), settings.addresses))?,
             neighbours: make(Spec::hash::<NeighbourKey, NeighbourRecord>(
@@ -64,6 +67,7 @@ impl Memories {
     pub fn named(&self) -> Vec<(String, Arc<SharedMemory>)> {
         let first = [
             &self.status,
+            &self.generation,
             &self.links,
             &self.addresses,
             &self.neighbours,
@@ -95,6 +99,7 @@ impl Memories {
         }
         Ok(Self {
             status: get("status")?,
+            generation: get("generation")?,
             links: get("links")?,
             addresses: get("addresses")?,
             neighbours: get("neighbours")?,

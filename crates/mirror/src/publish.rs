@@ -21,11 +21,14 @@ use super::model::{Changes, LOCAL, MAIN, Model, NeighbourId};
 use super::records::{AddressKey, LinkRecord, NeighbourKey, NeighbourRecord, StatusRecord};
 use super::{FallbackReason, Memories, MirrorSettings, Prefix};
 
+mod generation;
 mod id_allocator;
 mod next_hop_groups;
 mod next_hops;
 mod prefix_table;
 
+pub(crate) use generation::GENERATION;
+use generation::GenerationWriter;
 use next_hop_groups::NextHopGroups;
 use next_hops::{NextHopKey, NextHops, Ports};
 use prefix_table::PrefixTable;
@@ -53,6 +56,7 @@ pub struct Occupancy {
 
 /// Writer of all tables of a mirror.
 pub(super) struct Publisher {
+    generation: GenerationWriter,
     status: ArrayWriter<StatusRecord>,
     links: HashWriter<u32, LinkRecord>,
     addresses: HashWriter<AddressKey, u32>,
@@ -103,6 +107,7 @@ impl Publisher {
         let pairs = settings.tables.iter().zip(&memories.routes);
         let tables = pairs.map(|(table, memories)| PrefixTable::attach(*table, memories, readers));
         let mut publisher = Self {
+            generation: GenerationWriter::attach(&memories.generation)?,
             status: ArrayWriter::attach(&memories.status, readers)?,
             links: HashWriter::attach(&memories.links, readers)?,
             addresses: HashWriter::attach(&memories.addresses, readers)?,
@@ -132,6 +137,12 @@ impl Publisher {
 
     /// Retries entries that could not be written.
     pub(super) fn retry(&mut self, state: &Model) {
+        self.generation.begin();
+        self.retry_waiting(state);
+        self.generation.end();
+    }
+
+    fn retry_waiting(&mut self, state: &Model) {
         let links = std::mem::take(&mut self.waiting.links);
         let addresses = std::mem::take(&mut self.waiting.addresses);
         let neighbours = std::mem::take(&mut self.waiting.neighbours);
@@ -149,13 +160,15 @@ impl Publisher {
 
     /// Writes the changes of `state`.
     pub(super) fn publish(&mut self, state: &Model, changes: &Changes) {
+        self.generation.begin();
         self.write(state, changes);
         self.finish(state);
         let lengths = self.lengths();
         let has_room = lengths.iter().zip(&self.full).any(|(now, then)| now < then);
         if self.has_waiting() && has_room {
-            self.retry(state);
+            self.retry_waiting(state);
         }
+        self.generation.end();
     }
 
     fn lengths(&self) -> [usize; 6] {

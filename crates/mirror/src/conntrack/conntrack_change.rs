@@ -25,7 +25,7 @@ pub struct ConntrackChange {
     pub mark: Option<(u32, u32)>,
     /// True if sequence numbers outside of the TCP windows are to be accepted. Linux does not see
     /// the packets that the fast path forwards, so its windows are old. Also forgets the greatest
-    /// acknowledgement: after 2 GiB a RST would seem to be before it.
+    /// acknowledgement, with which the sequence number of a RST is compared.
     pub be_liberal: bool,
 }
 

@@ -7,6 +7,7 @@ mod changes;
 mod connections;
 mod corpus;
 mod ecmp;
+mod flow_events;
 mod lanes;
 mod limits;
 mod oracle;

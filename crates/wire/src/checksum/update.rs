@@ -23,6 +23,71 @@ pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
     !fold_u32(!checksum as u32 + removed + added)
 }
 
+/// Ones' complement difference between replaced bytes and their replacement, for many updates by
+/// the same change.
+///
+/// # Examples
+/// ```
+/// use fastlane_wire::checksum::{Difference, checksum};
+///
+/// let change = Difference::between(&[10, 0, 0, 1], &[192, 0, 2, 1]);
+/// let (old, new) = ([10, 0, 0, 1, 7, 7], [192, 0, 2, 1, 7, 7]);
+/// assert_eq!(change.update(checksum(&old)), checksum(&new));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Difference(u16);
+
+impl Difference {
+    /// Creates the difference between the bytes `old` and the bytes `new`. Both begin at an even
+    /// offset of the covered data, and their numbers are even.
+    #[must_use]
+    pub fn between(old: &[u8], new: &[u8]) -> Self {
+        Self(Sum::new().add_bytes(old).fold()).inverse().and(Self(Sum::new().add_bytes(new).fold()))
+    }
+
+    /// Creates a difference from its [`bits`](Self::bits).
+    #[inline]
+    #[must_use]
+    pub const fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
+    /// Returns the difference as a number, for storage.
+    #[inline]
+    #[must_use]
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// Returns the difference of both changes together.
+    #[inline]
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(fold_u32(self.0 as u32 + other.0 as u32))
+    }
+
+    /// Returns the difference of the opposite change.
+    #[inline]
+    #[must_use]
+    pub const fn inverse(self) -> Self {
+        Self(!self.0)
+    }
+
+    /// Returns the checksum after the change; see [`update_u16`].
+    #[inline]
+    #[must_use]
+    pub const fn update(self, checksum: u16) -> u16 {
+        !self.update_sum(!checksum)
+    }
+
+    /// Returns a sum that is not complemented, as a partial checksum is, after the change.
+    #[inline]
+    #[must_use]
+    pub const fn update_sum(self, sum: u16) -> u16 {
+        fold_u32(sum as u32 + self.0 as u32)
+    }
+}
+
 /// Returns the checksum after the bytes `old` were replaced by `new`, such as addresses or a header
 /// of another length; see [`update_u16`]. Both begin at an even offset of the covered data. Their
 /// number may be odd only at its end.

@@ -1,0 +1,373 @@
+//! Follower of connections: keeps the table of flows as Linux has it, and Linux as the lanes do.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::ops::DerefMut;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use fastlane_table::{LaneState, State, TableError};
+
+use super::flow_state::{FLOW_WORDS, LAST_SEEN, OCTETS};
+use super::flow_table::{FlowTable, FlowWriter};
+use super::{FlowKey, FlowPolicy, FlowRecord, FlowStatistics, FlowTimeouts, Suitability};
+use crate::Error;
+use crate::conntrack::{
+    Connection, ConntrackChange, ConntrackEvent, ConntrackListener, ConntrackWriter, Groups, Heard,
+};
+
+/// Maximum number of datagrams of events in one step.
+const EVENT_BATCH: usize = 4096;
+/// Maximum number of such steps until the events of changed marks are applied.
+const DRAIN_BATCHES: usize = 256;
+/// Maximum number of connections that are prepared in one step. Each causes an event, so the number
+/// is halved when events are lost.
+const TOUCH_BATCH: usize = 256;
+/// Minimum time between two resyncs, in nanoseconds.
+const RESYNC_PAUSE: u64 = 100_000_000;
+/// Time after which flows that found no room are read again, in nanoseconds.
+const ROOM_PAUSE: u64 = 5_000_000_000;
+/// Time within which a connection must be reported after it was touched, in nanoseconds.
+const PROOF_TIME: u64 = 2_000_000_000;
+/// Time after which Linux sees no more packets of a flow that lanes forward, in nanoseconds.
+const SETTLE_TIME: u64 = 200_000_000;
+/// Time in which a sweep visits all flows, in nanoseconds, and its bounds.
+const SWEEP_TIME: [u64; 2] = [1_000_000_000, 10_000_000_000];
+/// Time between two steps without events.
+const STEP: Duration = Duration::from_millis(100);
+
+/// Settings of a follower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowSettings {
+    /// Connections that lanes may forward.
+    pub policy: FlowPolicy,
+    /// Receive buffer for events in bytes. Beyond it events are lost and everything is read again.
+    pub receive_buffer: usize,
+    /// True if a change of the nftables rule set clears the marks, so that the rules judge each
+    /// connection again.
+    pub rejudges: bool,
+}
+
+/// Follower of the connections of a network namespace, the only writer of a table of flows.
+pub struct FlowFollower<T> {
+    settings: FlowSettings,
+    listener: ConntrackListener,
+    writer: ConntrackWriter,
+    table: FlowTable<T>,
+    lanes: Vec<LaneState<FLOW_WORDS>>,
+    statistics: FlowStatistics,
+    timeouts: FlowTimeouts,
+    /// Connections that are to be prepared.
+    touches: VecDeque<ConntrackChange>,
+    touch_batch: usize,
+    /// TCP connections that became flows, in order of the time at which they are prepared again:
+    /// their last packets by Linux have set the greatest acknowledgement.
+    settling: VecDeque<(u64, ConntrackChange)>,
+    events: Vec<ConntrackEvent>,
+    rules_changed: bool,
+    must_resync: bool,
+    /// True if a flow found no room since the last resync.
+    lacks_room: bool,
+    next_resync: u64,
+    /// Position and time of the sweep.
+    sweep: (usize, u64),
+    /// Time until which taken-over flows must have been reported.
+    proof_end: Option<u64>,
+}
+
+impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
+    /// Subscribes to the events of the network namespace of the calling thread, and takes over the
+    /// table. Flows that a predecessor left stay if Linux still has them. `now` is in nanoseconds
+    /// of `CLOCK_MONOTONIC`, as everywhere in this type.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses a socket or a dump.
+    pub fn open(
+        settings: FlowSettings,
+        table: T,
+        state: &State<FLOW_WORDS>,
+        now: u64,
+    ) -> Result<Self, Error> {
+        let groups = Groups { new: settings.policy.one_way, rules: settings.rejudges };
+        // Events first, so that nothing is missed between the dump and them.
+        let listener = ConntrackListener::open(groups, settings.receive_buffer)
+            .map_err(|error| Error::kernel("subscribing to conntrack events", error))?;
+        let writer = ConntrackWriter::open()
+            .map_err(|error| Error::kernel("opening a conntrack socket", error))?;
+        let lanes = (0..state.lanes().max(1)).map(|lane| state.lane(lane)).collect();
+        let mut follower = Self {
+            settings,
+            listener,
+            writer,
+            table: FlowTable::new(table),
+            lanes,
+            statistics: FlowStatistics::default(),
+            timeouts: FlowTimeouts::read(),
+            touches: VecDeque::new(),
+            touch_batch: TOUCH_BATCH,
+            settling: VecDeque::new(),
+            events: Vec::new(),
+            rules_changed: false,
+            must_resync: false,
+            lacks_room: false,
+            next_resync: 0,
+            sweep: (0, now),
+            proof_end: None,
+        };
+        follower.resync(now, true)?;
+        Ok(follower)
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub fn statistics(&self) -> FlowStatistics {
+        FlowStatistics { flows: self.table.len() as u64, ..self.statistics }
+    }
+
+    /// Returns the time after which a step is due without an event.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        if self.touches.is_empty() { STEP } else { Duration::from_millis(1) }
+    }
+
+    /// Returns true if the rule set has changed: lanes must not forward flows until
+    /// [`rejudge`](Self::rejudge) has returned.
+    #[must_use]
+    pub fn must_rejudge(&self) -> bool {
+        self.rules_changed
+    }
+
+    /// Applies pending events, prepares connections, refreshes timeouts and resyncs if events were
+    /// lost. Does not wait.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses a dump or a change. The table stays as it is.
+    pub fn step(&mut self, now: u64) -> Result<(), Error> {
+        let is_drained = self.apply_events(now)?;
+        let is_due = self.must_resync && now >= self.next_resync;
+        if is_due || self.has_room_for_refused(now) {
+            self.resync(now, false)?;
+        }
+        while self.settling.front().is_some_and(|(time, _)| now >= *time) {
+            self.touches.extend(self.settling.pop_front().map(|(_, change)| change));
+        }
+        if is_drained {
+            let count = self.touches.len().min(self.touch_batch);
+            self.touch_batch = (self.touch_batch + 1).min(TOUCH_BATCH);
+            self.statistics.touched += count as u64;
+            let touches = self.touches.drain(..count);
+            self.writer.apply(touches).map_err(changing)?;
+        }
+        self.sweep(now)?;
+        if self.proof_end.is_some_and(|end| now >= end) && is_drained && self.touches.is_empty() {
+            self.proof_end = None;
+            self.remove_unproven();
+        }
+        Ok(())
+    }
+
+    /// Removes all flows and clears the marks of their connections, so that the rules of Linux
+    /// judge each again by its next packet. Connections that are marked again become flows again.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses a dump or a change. The table is empty then.
+    pub fn rejudge(&mut self, now: u64) -> Result<(), Error> {
+        self.statistics.removed += self.table.len() as u64;
+        self.table.retain(|_, _| false);
+        self.touches.clear();
+        self.settling.clear();
+        let FlowPolicy { mark, mask, .. } = self.settings.policy;
+        let mut changes = Vec::new();
+        let cleared =
+            |it: Connection| ConntrackChange { mark: Some((0, mask)), ..ConntrackChange::of(&it) };
+        self.listener.dump(mark, mask, |it| changes.push(cleared(it))).map_err(dumping)?;
+        self.writer.apply(changes).map_err(changing)?;
+        self.rules_changed = false;
+        self.statistics.rejudged += 1;
+        // Events from before the marks were cleared would add flows. Those of the changes follow.
+        for _ in 0..DRAIN_BATCHES {
+            if self.apply_events(now)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if flows found no room earlier and some may find it now.
+    fn has_room_for_refused(&self, now: u64) -> bool {
+        self.lacks_room && self.table.has_room() && now >= self.next_resync + ROOM_PAUSE
+    }
+
+    /// Applies pending events. Returns true if none are left.
+    fn apply_events(&mut self, now: u64) -> Result<bool, Error> {
+        let mut events = std::mem::take(&mut self.events);
+        let heard = self.listener.hear(EVENT_BATCH, |event| events.push(event));
+        let heard = heard.map_err(|error| Error::kernel("receiving conntrack events", error))?;
+        for event in events.drain(..) {
+            self.statistics.events += 1;
+            match event {
+                ConntrackEvent::Present(connection) => self.present(&connection, now),
+                ConntrackEvent::Removed(connection) => {
+                    if self.table.get(&connection).is_some() {
+                        self.remove(&connection);
+                    }
+                }
+                ConntrackEvent::RulesChanged => self.rules_changed |= self.settings.rejudges,
+                ConntrackEvent::Result(_) | ConntrackEvent::Other => {}
+            }
+        }
+        self.events = events;
+        if heard == Heard::Lost {
+            self.statistics.lost += 1;
+            self.must_resync = true;
+            self.touch_batch = (self.touch_batch / 2).max(1);
+        }
+        Ok(heard == Heard::Everything)
+    }
+
+    /// Applies a connection that an event has reported.
+    fn present(&mut self, connection: &Connection, now: u64) {
+        let suitability = self.settings.policy.judge(connection);
+        if let Suitability::Refused(reason) = suitability {
+            self.statistics.refused[reason as usize] += 1;
+            self.remove(connection);
+            return;
+        }
+        if self.table.has(connection)
+            && let Some(flow) = self.table.get(connection)
+        {
+            flow.is_unproven = false;
+            flow.status = connection.status;
+            if let Some(timeout) = connection.timeout {
+                (flow.timeout, flow.reported) = (timeout, now);
+                flow.longest = flow.longest.max(timeout);
+            }
+        } else if suitability == Suitability::Fast {
+            match self.table.add(connection, now) {
+                Ok(()) => {
+                    self.statistics.added += 1;
+                    let change = ConntrackChange::touch(connection);
+                    if change.be_liberal {
+                        self.settling.push_back((now + SETTLE_TIME, change));
+                    }
+                }
+                Err(TableError::Full { .. } | TableError::Stalled { .. }) => {
+                    self.statistics.full += 1;
+                    self.lacks_room = true;
+                }
+                Err(_) => self.must_resync = true,
+            }
+        } else {
+            self.touches.push_back(ConntrackChange::touch(connection));
+        }
+    }
+
+    fn remove(&mut self, connection: &Connection) {
+        self.statistics.removed += u64::from(self.table.remove(connection));
+    }
+
+    /// Reads all connections that the mark selects. Entries of others are removed; connections that
+    /// are not in the table are touched, and added when their event comes. `is_first`: no event has
+    /// shown yet that Linux reports what becomes of the flows in the table.
+    fn resync(&mut self, now: u64, is_first: bool) -> Result<(), Error> {
+        let FlowPolicy { mark, mask, .. } = self.settings.policy;
+        let mut connections: HashMap<FlowKey, Connection> = HashMap::new();
+        let policy = self.settings.policy;
+        let take = |it: Connection| {
+            if !matches!(policy.judge(&it), Suitability::Refused(_)) {
+                connections.insert(FlowKey::of(&it)[0], it);
+            }
+        };
+        let is_whole = self.listener.dump(mark, mask, take).map_err(dumping)?;
+        let mut expected: HashMap<FlowKey, FlowRecord> =
+            HashMap::with_capacity(2 * connections.len());
+        for it in connections.values() {
+            expected.extend(FlowKey::of(it).into_iter().zip(FlowRecord::of(it)));
+        }
+        let stale = |key: &FlowKey, record: &FlowRecord| expected.get(key) == Some(record);
+        self.statistics.removed += self.table.retain(stale) as u64 / 2;
+        self.touches.clear(); // those that are still needed follow
+        for it in connections.values() {
+            let is_known = self.table.has(it);
+            if is_known && self.table.get(it).is_none() {
+                let _ = self.table.add(it, now); // both directions are there
+            }
+            if is_first
+                && is_known
+                && let Some(flow) = self.table.get(it)
+            {
+                flow.is_unproven = true;
+            }
+            if is_first || !is_known {
+                self.touches.push_back(ConntrackChange::touch(it));
+            }
+        }
+        if is_first {
+            self.proof_end = Some(now + PROOF_TIME);
+        }
+        self.must_resync = !is_whole;
+        self.lacks_room = false;
+        self.next_resync = now + RESYNC_PAUSE;
+        self.statistics.resyncs += 1;
+        Ok(())
+    }
+
+    /// Removes flows of a predecessor that Linux does not report.
+    fn remove_unproven(&mut self) {
+        for index in 0..self.table.capacity() {
+            if self.table.at(index).is_some_and(|flow| flow.is_unproven) {
+                self.table.remove_at(index);
+                self.statistics.removed += 1;
+            }
+        }
+    }
+
+    /// Visits the flows whose turn it is, and tells Linux which are in use.
+    fn sweep(&mut self, now: u64) -> Result<(), Error> {
+        let capacity = self.table.capacity();
+        let third = u64::from(self.timeouts.shortest()) * 1_000_000_000 / 3;
+        let whole = third.clamp(SWEEP_TIME[0], SWEEP_TIME[1]);
+        let (first, then) = self.sweep;
+        let share = u128::from(now.saturating_sub(then)) * capacity as u128 / u128::from(whole);
+        let count = (share as usize).min(capacity);
+        if count == 0 {
+            return Ok(());
+        }
+        let mut changes = Vec::new();
+        for index in (first..first + count).map(|index| index % capacity) {
+            let Some(flow) = self.table.at(index) else { continue };
+            let mut totals = [0; 2];
+            for (lane, entry) in
+                self.lanes.iter().flat_map(|lane| flow.entries.map(|it| (lane, it)))
+            {
+                let words = lane.at(entry);
+                totals[0] += words.get(OCTETS);
+                totals[1] = totals[1].max(words.get(LAST_SEEN));
+            }
+            changes.extend(self.timeouts.refresh(flow, totals, now));
+        }
+        let next = first + count;
+        if next >= capacity {
+            self.timeouts = FlowTimeouts::read();
+        }
+        self.sweep = (next % capacity, now);
+        self.statistics.refreshed += changes.len() as u64;
+        self.writer.apply(changes).map_err(changing)?;
+        Ok(())
+    }
+}
+
+impl<T> AsFd for FlowFollower<T> {
+    /// Returns the event socket; it is readable when events are pending.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+fn dumping(error: io::Error) -> Error {
+    Error::kernel("reading the connections", error)
+}
+
+fn changing(error: io::Error) -> Error {
+    Error::kernel("changing connections", error)
+}

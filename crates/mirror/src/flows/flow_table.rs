@@ -1,0 +1,183 @@
+//! The flows in the table of the lanes, with what the follower knows of each. All tiers that
+//! forward flows are written here.
+
+use std::ops::DerefMut;
+
+use fastlane_table::{EntryId, HashWriter, TableError};
+
+use super::{FlowKey, FlowRecord};
+use crate::conntrack::{Connection, ConntrackChange, Status};
+
+/// Writer of the table of flows.
+pub(super) type FlowWriter = HashWriter<FlowKey, FlowRecord>;
+
+/// A flow in the table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TrackedFlow {
+    /// Keys of the original and of the reply direction.
+    pub(super) keys: [FlowKey; 2],
+    /// Entries of both directions.
+    pub(super) entries: [EntryId; 2],
+    pub(super) id: u32,
+    pub(super) status: Status,
+    /// Timeout as Linux last reported it, in seconds, and the time of the report in nanoseconds.
+    pub(super) timeout: u32,
+    pub(super) reported: u64,
+    /// Longest timeout that Linux has reported.
+    pub(super) longest: u32,
+    /// Bytes of both directions when Linux was last told to be liberal about TCP windows.
+    pub(super) liberal_at: u64,
+    /// True until an event has shown that Linux reports what becomes of the connection.
+    pub(super) is_unproven: bool,
+}
+
+impl TrackedFlow {
+    /// Creates a change of the connection that changes nothing.
+    pub(super) fn change(&self) -> ConntrackChange {
+        let (original, zone) = (self.keys[0].tuple(), self.keys[0].zone);
+        ConntrackChange {
+            original,
+            zone,
+            timeout: None,
+            status: None,
+            mark: None,
+            be_liberal: false,
+        }
+    }
+
+    fn is_tcp(&self) -> bool {
+        i32::from(self.keys[0].protocol) == libc::IPPROTO_TCP
+    }
+
+    /// Returns true if Linux must be told again to be liberal: sequence numbers may have passed
+    /// half of their range.
+    pub(super) fn must_be_liberal(&self, octets: u64) -> bool {
+        const STEP: u64 = 1 << 30;
+        self.is_tcp() && octets.saturating_sub(self.liberal_at) >= STEP
+    }
+}
+
+/// The flows.
+pub(super) struct FlowTable<T> {
+    table: T,
+    /// Flows by the entry of the original direction.
+    flows: Vec<Option<TrackedFlow>>,
+    count: usize,
+}
+
+impl<T: DerefMut<Target = FlowWriter>> FlowTable<T> {
+    /// Takes over a table. Its entries are unknown flows until they are [added](Self::add).
+    pub(super) fn new(table: T) -> Self {
+        let flows = vec![None; table.capacity()];
+        Self { table, flows, count: 0 }
+    }
+
+    /// Returns the number of flows.
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Returns true if another flow may find room.
+    pub(super) fn has_room(&self) -> bool {
+        self.table.len() + 2 <= self.table.capacity()
+    }
+
+    /// Returns the number of indexes of [`at`](Self::at).
+    pub(super) fn capacity(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Returns the flow whose original direction has an entry id.
+    pub(super) fn at(&mut self, index: usize) -> Option<&mut TrackedFlow> {
+        self.flows.get_mut(index)?.as_mut()
+    }
+
+    /// Returns the flow of a connection, if both directions of this very connection are in the
+    /// table.
+    pub(super) fn get(&mut self, connection: &Connection) -> Option<&mut TrackedFlow> {
+        let entry = self.table.get(&FlowKey::of(connection)[0])?.entry;
+        let flow = self.flows[entry.index()].as_mut()?;
+        (flow.id == connection.id).then_some(flow)
+    }
+
+    /// Returns true if the table has both directions of this very connection.
+    pub(super) fn has(&self, connection: &Connection) -> bool {
+        let (keys, records) = (FlowKey::of(connection), FlowRecord::of(connection));
+        let mut both = keys.iter().zip(&records);
+        both.all(|(key, record)| self.table.get(key).is_some_and(|found| found.value == record))
+    }
+
+    /// Adds both directions of a connection at a time in nanoseconds, or only what the follower
+    /// knows of it if the table has them.
+    ///
+    /// # Errors
+    /// Returns an error if the table is full or a lane delays the reuse of memory. The connection
+    /// is not in the table then.
+    pub(super) fn add(&mut self, connection: &Connection, now: u64) -> Result<(), TableError> {
+        let (keys, records) = (FlowKey::of(connection), FlowRecord::of(connection));
+        if !self.has(connection) {
+            // Another connection's entry is not changed in place: lanes have state of it.
+            keys.iter().for_each(|key| self.remove_key(key));
+        }
+        let mut entries = [EntryId(0); 2];
+        for ((entry, key), record) in entries.iter_mut().zip(&keys).zip(&records) {
+            let found = self.table.get(key).map(|found| found.entry);
+            *entry = match found.map_or_else(|| self.table.insert(key, record), Ok) {
+                Ok(entry) => entry,
+                Err(error) => {
+                    keys.iter().for_each(|key| self.remove_key(key));
+                    return Err(error);
+                }
+            };
+        }
+        let timeout = connection.timeout.unwrap_or(0);
+        let flow = TrackedFlow {
+            keys,
+            entries,
+            id: connection.id,
+            status: connection.status,
+            timeout,
+            reported: now,
+            longest: timeout,
+            liberal_at: 0,
+            is_unproven: false,
+        };
+        self.count += usize::from(self.flows[entries[0].index()].replace(flow).is_none());
+        Ok(())
+    }
+
+    /// Removes a connection, whatever its number. Returns true if a direction was in the table.
+    pub(super) fn remove(&mut self, connection: &Connection) -> bool {
+        let keys = FlowKey::of(connection);
+        let is_known = keys.iter().any(|key| self.table.get(key).is_some());
+        keys.iter().for_each(|key| self.remove_key(key));
+        is_known
+    }
+
+    /// Removes the flow at an index.
+    pub(super) fn remove_at(&mut self, index: usize) {
+        if let Some(flow) = self.at(index).copied() {
+            flow.keys.iter().for_each(|key| self.remove_key(key));
+        }
+    }
+
+    /// Removes all entries but those of these connections.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&FlowKey, &FlowRecord) -> bool) -> usize {
+        let stale = self.table.iter().filter(|(key, found)| !is_kept(key, found.value));
+        let stale: Vec<FlowKey> = stale.map(|(key, _)| key).collect();
+        stale.iter().for_each(|key| self.remove_key(key));
+        stale.len()
+    }
+
+    /// Removes an entry and, with the original direction, what the follower knows of the flow.
+    fn remove_key(&mut self, key: &FlowKey) {
+        let Some(found) = self.table.get(key) else { return };
+        let index = found.entry.index();
+        self.table.remove(key);
+        let is_original = |flow: &TrackedFlow| flow.keys[0] == *key;
+        if self.flows[index].as_ref().is_some_and(is_original) {
+            self.flows[index] = None;
+            self.count -= 1;
+        }
+    }
+}
