@@ -1,12 +1,13 @@
 //! Lane information for the factory of an application: ports, settings, tables and the mirror.
 
 use fastlane_table::{
-    ArrayReader, ClassifierReader, HashReader, Key, LanePending, LaneState, Lpm4Reader, Lpm6Reader,
-    Pending, RecordReader, Spec, State, TableError, Value,
+    ArrayReader, ClassifierReader, EntryId, HashReader, Key, LanePending, LaneState, Lpm4Reader,
+    Lpm6Reader, Pending, RecordReader, Spec, State, TableError, Value,
 };
 use serde::de::DeserializeOwned;
 
 use crate::config::plan::Plan;
+use crate::metrics::Outcomes;
 use crate::mirror::{self, Mirror, MirrorService};
 use crate::tables::{Role, Tables};
 use crate::{Error, PortId, config};
@@ -188,6 +189,25 @@ impl LaneInfo<'_> {
         let spec = |capacity| Spec::state::<W>(name, capacity, self.copies(shape));
         let memory = self.tables.part(name, Role::State, spec)?;
         Ok(State::attach(&memory).map_err(failed)?.lane(self.index))
+    }
+
+    /// Returns lane state of the table of this name that counts packets and bytes by outcome, one
+    /// copy per lane. `names` are the entries in use; `GET /metrics` has them as
+    /// `fastlane_outcome_packets_total` and `fastlane_outcome_bytes_total`.
+    ///
+    /// # Errors
+    /// Fails like [`hash`](Self::hash).
+    pub fn outcomes(
+        &self,
+        name: &str,
+        names: impl IntoIterator<Item = (u32, String)>,
+    ) -> Result<LaneState<2>, Error> {
+        let spec = |capacity| Spec::state::<2>(name, capacity, self.count());
+        let memory = self.tables.part(name, Role::State, spec)?;
+        let state = State::attach(&memory).map_err(failed)?;
+        let names = names.into_iter().map(|(entry, name)| (EntryId(entry), name)).collect();
+        self.tables.set_outcomes(name, Outcomes { state: state.clone(), names });
+        Ok(state.lane(self.index))
     }
 
     fn copies(&self, shape: Shape) -> usize {

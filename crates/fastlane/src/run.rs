@@ -23,7 +23,7 @@ use crate::handover::{Handover, Takeover};
 use crate::lane_memory::{self, LaneFaults};
 use crate::message_rings::MessageRings;
 use crate::metrics::{Metrics, MetricsError};
-use crate::mirror::{MirrorService, MirrorThread};
+use crate::mirror::MirrorService;
 use crate::open::{LaneExchanges, OpenPorts, connect, open};
 use crate::port_monitor::{LaneSwap, LaneSwaps, PortMonitor, Surroundings};
 use crate::reshard::Resharder;
@@ -78,6 +78,7 @@ where
     let application = describe(plan, facts);
     let mailboxes: Vec<Arc<CaptureMailbox>> = plan.lanes.iter().map(|_| Arc::default()).collect();
     let handover = Arc::new(Handover::new(plan, &tables, handover, messages.as_ref()));
+    let outcomes = tables.outcome_metrics();
     let resources = SessionResources {
         captures: Captures::new(mailboxes.clone(), plan.ports.len()),
         tables,
@@ -88,7 +89,9 @@ where
     };
     let session = Session::serve(reservation, &application, &counters, resources)
         .map_err(|error| service("session", error.to_string()))?;
-    let metrics = metrics(plan, &application, &counters, mirror.as_ref())?;
+    let mut collectors: Vec<Box<dyn Collector>> = vec![Box::new(outcomes)];
+    collectors.extend(mirror.as_ref().map(|it| Box::new(it.metrics()) as Box<dyn Collector>));
+    let metrics = metrics(plan, &application, &counters, collectors)?;
     let service_manager = takeover.finish(&handover);
     let notify =
         |state: &str| service_manager.iter().for_each(|it: &ServiceManager| it.notify(state));
@@ -191,11 +194,10 @@ fn metrics(
     plan: &Plan,
     application: &Application,
     counters: &Counters,
-    mirror: Option<&MirrorThread>,
+    collectors: Vec<Box<dyn Collector>>,
 ) -> Result<Option<Metrics>, Error> {
     let Some(address) = plan.metrics else { return Ok(None) };
-    let mirror = mirror.map(|mirror| Box::new(mirror.metrics()) as Box<dyn Collector>);
-    let metrics = Metrics::serve_with(address, application, counters, mirror.into_iter().collect());
+    let metrics = Metrics::serve_with(address, application, counters, collectors);
     let failed =
         |error: MetricsError| Error::Service { what: "metrics", reason: error.to_string() };
     metrics.map(Some).map_err(failed)

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::diagnostic::nearest_word;
+use crate::metrics::{OutcomeMetrics, Outcomes};
 use crate::write_lock;
 
 /// Role of a part of a table.
@@ -62,6 +63,8 @@ pub(crate) struct Tables {
     created: Mutex<BTreeMap<String, Vec<Part>>>,
     /// Parts inherited from the previous process that no lane has asked for yet.
     inherited: Mutex<Vec<InheritedPart>>,
+    /// Lane state that counts packets by outcome, by name.
+    outcomes: Mutex<BTreeMap<String, Outcomes>>,
 }
 
 /// Part of a table that exists.
@@ -90,7 +93,8 @@ impl Tables {
     /// Prepares tables with these capacities. They are taken from `inherited` or created when a
     /// lane asks for them.
     pub(crate) fn new(capacities: BTreeMap<String, usize>, inherited: Vec<InheritedPart>) -> Self {
-        Self { capacities, created: Mutex::default(), inherited: Mutex::new(inherited) }
+        let inherited = Mutex::new(inherited);
+        Self { capacities, created: Mutex::default(), inherited, outcomes: Mutex::default() }
     }
 
     /// Returns the memory of a part of a table; the first call creates it. `spec` gives its layout
@@ -152,6 +156,18 @@ impl Tables {
             hint.unwrap_or_default()
         );
         Error::Value { path: "tables".to_owned(), what, meant }
+    }
+
+    /// Registers lane state that counts packets by outcome.
+    pub(crate) fn set_outcomes(&self, name: &str, outcomes: Outcomes) {
+        let mut all = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(name.to_owned(), outcomes);
+    }
+
+    /// Returns the metrics of all outcomes.
+    pub(crate) fn outcome_metrics(&self) -> OutcomeMetrics {
+        let all = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        OutcomeMetrics(all.values().cloned().collect())
     }
 
     /// Closes inherited parts that no lane has asked for.

@@ -4,11 +4,16 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::Instant;
 
 use fastlane_table::counters::{DownReason, LaneCounter, PortCounter};
+use fastlane_table::{EntryId, Spec, State};
 
 use super::*;
 use crate::describe::{LaneFacts, PortFacts};
 
 fn serve() -> (Metrics, Counters) {
+    serve_with(vec![])
+}
+
+fn serve_with(more: Vec<Box<dyn prometheus_client::collector::Collector>>) -> (Metrics, Counters) {
     let lane = |cpu| LaneFacts { cpu: Some(cpu), idle: "adaptive".to_owned() };
     let port = |name: &str, interface: Option<&str>| PortFacts {
         name: name.to_owned(),
@@ -27,7 +32,7 @@ fn serve() -> (Metrics, Counters) {
     };
     let counters = Counters::create(2, 2).unwrap();
     let address = (Ipv4Addr::LOCALHOST, 0).into();
-    (Metrics::serve(address, &application, &counters).unwrap(), counters)
+    (Metrics::serve_with(address, &application, &counters, more).unwrap(), counters)
 }
 
 fn exchange(address: SocketAddr, request: &[u8]) -> String {
@@ -72,6 +77,26 @@ fn scrape(address: SocketAddr) -> BTreeMap<String, f64> {
     }
     assert!(ended);
     samples
+}
+
+#[test]
+fn outcomes_of_an_application_are_counted_under_their_names() {
+    let memory = Spec::state::<2>("causes", 8, 2).create().unwrap();
+    let state = State::<2>::attach(&memory).unwrap();
+    for lane in 0..2 {
+        let lane = state.lane(lane);
+        lane.at(EntryId(3)).add(0, 10);
+        lane.at(EntryId(3)).add(1, 600);
+    }
+    let names = vec![(EntryId(0), "forwarded".to_owned()), (EntryId(3), "linux_x".to_owned())];
+    let outcomes = OutcomeMetrics(vec![Outcomes { state, names }]);
+    let (metrics, _) = serve_with(vec![Box::new(outcomes)]);
+    let samples = scrape(metrics.address());
+    let sample = |of: &str, name: &str| {
+        samples[&format!("fastlane_outcome_{of}_total{{outcome=\"{name}\"}}")]
+    };
+    assert_eq!([sample("packets", "linux_x"), sample("bytes", "linux_x")], [20.0, 1200.0]);
+    assert_eq!(sample("packets", "forwarded"), 0.0);
 }
 
 #[test]
