@@ -3,16 +3,29 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane::mirror::IngressInterface;
+use fastlane::mirror::flows::FlowRecord;
 use fastlane::mirror::{NextHop, RouteLookup};
 use fastlane::table::FlowAddress;
+use fastlane::wire::{Ipv4, Ipv6};
 use fastlane::{Packet, Turn};
 
-use crate::{Routes, rewrite};
+use crate::{Routes, rewrite, translate};
 
 /// Address type of an IP version.
 pub(crate) trait Family: FlowAddress + Into<IpAddr> {
     /// True if Linux validates sources by a reverse lookup.
     const VALIDATES_SOURCES: bool;
+
+    /// IP version: 4 or 6.
+    const VERSION: u8;
+    /// Length of the IP header of a flow's packets, in bytes.
+    const HEADER: usize;
+
+    /// Returns the address as in the key of a flow.
+    fn octets(self) -> [u8; 16];
+
+    /// Returns the address in the value of a flow.
+    fn from_octets(octets: [u8; 16]) -> Self;
 
     /// Returns the address as a number.
     fn bits(self) -> u128;
@@ -31,10 +44,28 @@ pub(crate) trait Family: FlowAddress + Into<IpAddr> {
 
     /// Rewrites a packet for its next hop.
     fn forward(packet: &mut Packet, hop: &NextHop, length: u32);
+
+    /// Translates a packet by its flow and rewrites it for its next hop.
+    fn translate(packet: &mut Packet, record: &FlowRecord, hop: &NextHop, length: u32);
 }
 
 impl Family for Ipv4Addr {
     const VALIDATES_SOURCES: bool = true;
+    const VERSION: u8 = 4;
+    const HEADER: usize = Ipv4::LENGTH;
+
+    #[inline(always)]
+    fn octets(self) -> [u8; 16] {
+        let mut octets = [0; 16];
+        octets[..4].copy_from_slice(&Self::octets(&self));
+        octets
+    }
+
+    #[inline(always)]
+    fn from_octets(octets: [u8; 16]) -> Self {
+        let [a, b, c, d, ..] = octets;
+        Self::from([a, b, c, d])
+    }
 
     #[inline(always)]
     fn bits(self) -> u128 {
@@ -61,10 +92,27 @@ impl Family for Ipv4Addr {
     fn forward(packet: &mut Packet, hop: &NextHop, length: u32) {
         rewrite::forward4(packet, hop, length);
     }
+
+    #[inline]
+    fn translate(packet: &mut Packet, record: &FlowRecord, hop: &NextHop, length: u32) {
+        translate::translate4(packet, record, hop, length);
+    }
 }
 
 impl Family for Ipv6Addr {
     const VALIDATES_SOURCES: bool = false;
+    const VERSION: u8 = 6;
+    const HEADER: usize = Ipv6::LENGTH;
+
+    #[inline(always)]
+    fn octets(self) -> [u8; 16] {
+        Self::octets(&self)
+    }
+
+    #[inline(always)]
+    fn from_octets(octets: [u8; 16]) -> Self {
+        Self::from(octets)
+    }
 
     #[inline(always)]
     fn bits(self) -> u128 {
@@ -90,5 +138,10 @@ impl Family for Ipv6Addr {
     #[inline]
     fn forward(packet: &mut Packet, hop: &NextHop, length: u32) {
         rewrite::forward6(packet, hop, length);
+    }
+
+    #[inline]
+    fn translate(packet: &mut Packet, record: &FlowRecord, hop: &NextHop, length: u32) {
+        translate::translate6(packet, record, hop, length);
     }
 }

@@ -12,8 +12,11 @@ use crate::acl::police::Arrival;
 use crate::counts::Counts;
 use crate::family::Family;
 use crate::flow::FlowHash;
+use crate::flows::LaneFlows;
 use crate::headers::{self, Headers, Network};
 use crate::{BATCH, Outcome, Routes, of_mirror};
+
+mod flow_batch;
 
 /// Packet forwarder of one lane.
 pub struct Router<R> {
@@ -26,6 +29,7 @@ struct Context<R> {
     routes: R,
     hash: FlowHash,
     access: Option<AccessList>,
+    flows: Option<LaneFlows>,
     counts: Counts,
     same_interface: bool,
 }
@@ -55,8 +59,8 @@ enum Decision {
 impl<R: Routes> Router<R> {
     /// Creates a router for a lane with a source of routes.
     pub fn new(routes: R, counts: Counts, hash: FlowHash) -> Self {
-        let (access, same_interface) = (None, false);
-        let context = Context { routes, hash, access, counts, same_interface };
+        let (access, flows, same_interface) = (None, None, false);
+        let context = Context { routes, hash, access, flows, counts, same_interface };
         Self {
             context,
             four: Batch::new(Ipv4Addr::UNSPECIFIED),
@@ -68,6 +72,13 @@ impl<R: Routes> Router<R> {
     #[must_use]
     pub fn with_access_list(mut self, access: AccessList) -> Self {
         self.context.access = Some(access);
+        self
+    }
+
+    /// Forwards only packets of flows, and leaves all others to the rules of Linux.
+    #[must_use]
+    pub fn with_flows(mut self, flows: LaneFlows) -> Self {
+        self.context.flows = Some(flows);
         self
     }
 
@@ -115,6 +126,22 @@ impl<R: Routes> Router<R> {
     }
 }
 
+impl<R: Routes> Context<R> {
+    #[inline]
+    fn forward_batch<A: Family>(
+        &self,
+        batch: &mut Batch<A>,
+        packets: &mut [Packet],
+        entrance: &IngressInterface,
+        turn: &Turn,
+    ) {
+        match &self.flows {
+            Some(flows) => self.forward_flows(flows, batch, packets, entrance, turn),
+            None => self.forward_routed(batch, packets, entrance, turn),
+        }
+    }
+}
+
 impl<R: Routes> App for Router<R> {
     fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
         // Most often they come by one interface; from another lane they may come by several.
@@ -126,7 +153,7 @@ impl<R: Routes> App for Router<R> {
 
 impl<R: Routes> Context<R> {
     /// Looks packets up and labels them.
-    fn forward_batch<A: Family>(
+    fn forward_routed<A: Family>(
         &self,
         batch: &mut Batch<A>,
         packets: &mut [Packet],
@@ -205,16 +232,29 @@ impl<R: Routes> Context<R> {
             RouteLookup::Forward(hop) => hop,
             RouteLookup::Fallback(reason) => return Decision::Linux(of_mirror(*reason)),
         };
-        let cause = if !A::is_forwarded(entrance) {
-            Outcome::ForwardingOff
-        } else if headers.length > hop.mtu {
-            Outcome::TooLong
+        match self.exit_check::<A>(headers.length, hop, entrance) {
+            Some(cause) => Decision::Linux(cause as u32),
+            None => Decision::Forward(*hop),
+        }
+    }
+
+    /// Returns the reason why Linux must forward a packet of this length by a hop, if there is one.
+    #[inline]
+    fn exit_check<A: Family>(
+        &self,
+        length: u32,
+        hop: &NextHop,
+        entrance: &IngressInterface,
+    ) -> Option<Outcome> {
+        if !A::is_forwarded(entrance) {
+            Some(Outcome::ForwardingOff)
+        } else if length > hop.mtu {
+            Some(Outcome::TooLong)
         } else if hop.link == entrance.link && !self.same_interface {
-            Outcome::SameInterface
+            Some(Outcome::SameInterface)
         } else {
-            return Decision::Forward(*hop);
-        };
-        Decision::Linux(cause as u32)
+            None
+        }
     }
 
     /// Returns the reason why Linux might reject an IPv4 source (`fib_validate_source` in

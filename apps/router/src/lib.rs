@@ -10,6 +10,7 @@ pub mod acl;
 pub mod counts;
 mod family;
 mod flow;
+pub mod flows;
 pub mod forward;
 pub mod headers;
 mod outcome;
@@ -17,6 +18,7 @@ pub mod report;
 mod rewrite;
 mod routes;
 pub mod settings;
+mod translate;
 
 pub use flow::FlowHash;
 pub use forward::Router;

@@ -44,6 +44,22 @@ pub enum Outcome {
     UnknownInterface = 17,
     /// Dropped: red for a `police` rule of the access list.
     AclPolice = 18,
+    /// Passed to Linux, like those that follow up to 26: no flow is known for the packet.
+    NoFlow = 19,
+    /// The protocol has no flows: neither TCP nor UDP.
+    FlowProtocol = 20,
+    /// A fragment, or a packet with IPv6 extension headers, shows no ports and thus no flow.
+    FlowNoPorts = 21,
+    /// TCP begins a connection, or acknowledges nothing.
+    TcpOpen = 22,
+    /// TCP ends a connection.
+    TcpClose = 23,
+    /// An earlier packet of this direction ended the connection.
+    FlowClosing = 24,
+    /// The packet did not arrive by the interface of the route back to its source.
+    FlowInterface = 25,
+    /// The slow path does not permit flows: it is not running, or Linux judges them again.
+    FlowsPaused = 26,
     /// Passed to Linux by the mirror. The number of the [`FallbackReason`] is added.
     Mirror = 32,
 }
@@ -53,7 +69,7 @@ pub const CAUSES: usize = 64;
 
 impl Outcome {
     /// All outcomes except [`Mirror`](Self::Mirror), in numeric order.
-    pub const OWN: [Self; 19] = [
+    pub const OWN: [Self; 27] = [
         Self::Forwarded,
         Self::AclDrop,
         Self::AclNoPorts,
@@ -73,6 +89,14 @@ impl Outcome {
         Self::SameInterface,
         Self::UnknownInterface,
         Self::AclPolice,
+        Self::NoFlow,
+        Self::FlowProtocol,
+        Self::FlowNoPorts,
+        Self::TcpOpen,
+        Self::TcpClose,
+        Self::FlowClosing,
+        Self::FlowInterface,
+        Self::FlowsPaused,
     ];
 
     fn name(self) -> &'static str {
@@ -96,6 +120,14 @@ impl Outcome {
             Self::SameInterface => "linux_same_interface",
             Self::UnknownInterface => "linux_unknown_interface",
             Self::AclPolice => "drop_acl_police",
+            Self::NoFlow => "linux_no_flow",
+            Self::FlowProtocol => "linux_flow_protocol",
+            Self::FlowNoPorts => "linux_flow_no_ports",
+            Self::TcpOpen => "linux_tcp_open",
+            Self::TcpClose => "linux_tcp_close",
+            Self::FlowClosing => "linux_flow_closing",
+            Self::FlowInterface => "linux_flow_interface",
+            Self::FlowsPaused => "linux_flows_paused",
             Self::Mirror => "linux_route",
         }
     }

@@ -34,7 +34,7 @@ pub(crate) fn forward6(packet: &mut Packet, hop: &NextHop, length: u32) {
 }
 
 #[inline(always)]
-fn address(packet: &mut Packet, hop: &NextHop) {
+pub(crate) fn address(packet: &mut Packet, hop: &NextHop) {
     if let Some(ethernet) = packet.header::<Ethernet>() {
         ethernet.destination = MacAddress(hop.destination);
         ethernet.source = MacAddress(hop.source);
@@ -43,7 +43,7 @@ fn address(packet: &mut Packet, hop: &NextHop) {
 
 /// Removes bytes after the IP packet, except for the padding of a short frame.
 #[inline(always)]
-fn trim(packet: &mut Packet, length: u32) {
+pub(crate) fn trim(packet: &mut Packet, length: u32) {
     let end = (Ethernet::LENGTH + length as usize).max(SHORTEST);
     if packet.len() > end {
         let _ = packet.truncate(end); // shorter, so it can

@@ -21,6 +21,10 @@ pub trait Routes {
     /// Looks up IPv6 destinations; see [`ways4`](Self::ways4).
     fn ways6(&self, turn: &Turn, to: &[Ipv6Addr], flows: &[u32], lookups: &mut [RouteLookup]);
 
+    /// Returns the generation of the routes, or `None` while they change. A lookup after the call
+    /// may be remembered as long as the number stays.
+    fn generation(&self) -> Option<u64>;
+
     /// Returns true if `address` is an address of this host.
     fn is_own(&self, turn: &Turn, address: IpAddr) -> bool;
 }
@@ -39,6 +43,11 @@ impl Routes for Mirror {
     #[inline]
     fn ways6(&self, turn: &Turn, to: &[Ipv6Addr], flows: &[u32], lookups: &mut [RouteLookup]) {
         self.route6_many(turn, to, flows, lookups);
+    }
+
+    #[inline]
+    fn generation(&self) -> Option<u64> {
+        (**self).generation()
     }
 
     #[inline]

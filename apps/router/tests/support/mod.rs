@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
 use fastlane::mirror::{IngressInterface, ReversePath};
-use fastlane::{PortId, Turn};
+use fastlane::{App, PortId, Turn};
 use fastlane_core::{KernelPath, Lane, LaneConfig, Pool, Port};
 use fastlane_table::counters::Counters;
 use fastlane_table::{EntryId, SharedMemory, Spec, State};
@@ -26,6 +26,7 @@ pub(crate) struct TestRoutes {
     pub(crate) answers: BTreeMap<IpAddr, RouteLookup>,
     pub(crate) entrance: IngressInterface,
     pub(crate) own: Vec<IpAddr>,
+    pub(crate) generation: Option<u64>,
 }
 
 impl TestRoutes {
@@ -38,7 +39,7 @@ impl TestRoutes {
             forwards6: true,
             reverse_path: ReversePath::Any,
         };
-        Self { answers: BTreeMap::new(), entrance, own: vec![] }
+        Self { answers: BTreeMap::new(), entrance, own: vec![], generation: None }
     }
 
     pub(crate) fn set(&mut self, to: &str, answer: RouteLookup) {
@@ -83,6 +84,10 @@ impl Routes for TestRoutes {
         }
     }
 
+    fn generation(&self) -> Option<u64> {
+        self.generation
+    }
+
     fn is_own(&self, _: &Turn, address: IpAddr) -> bool {
         self.own.contains(&address)
     }
@@ -99,10 +104,10 @@ pub(crate) struct Results {
 }
 
 /// Runs a router on frames that arrive at port 0.
-pub(crate) fn route(
+pub(crate) fn route<A: App>(
     known: TestRoutes,
     frames: &[Vec<u8>],
-    change: impl FnOnce(Router<TestRoutes>) -> Router<TestRoutes>,
+    change: impl FnOnce(Router<TestRoutes>) -> A,
 ) -> Results {
     let [arriving, nothing, linux]: [Frames; 3] = Default::default();
     let sent: [Frames; 2] = Default::default();

@@ -159,6 +159,10 @@ impl Routes for MirroredRoutes {
         self.0.route6_many(turn, to, flows, answers);
     }
 
+    fn generation(&self) -> Option<u64> {
+        self.0.generation()
+    }
+
     fn is_own(&self, turn: &Turn, address: IpAddr) -> bool {
         self.0.is_local(turn, address)
     }

@@ -1,0 +1,167 @@
+//! Table of flows as a lane reads it, and the decision about a packet before its route.
+
+use fastlane::mirror::flows::{FLOW_WORDS, FlowKey, FlowRecord, FlowState, FlowStatus};
+use fastlane::mirror::{IngressInterface, NextHop};
+use fastlane::table::{HashEntry, HashReader, LaneState, RecordReader};
+use fastlane::wire::{Ethernet, IpProtocol, Tcp, Udp, header};
+use fastlane::{PortId, Turn};
+
+use crate::family::Family;
+use crate::headers::Headers;
+use crate::{BATCH, Outcome};
+
+/// Flows of a lane.
+#[derive(Clone, Debug)]
+pub struct LaneFlows {
+    table: HashReader<FlowKey, FlowRecord>,
+    state: LaneState<FLOW_WORDS>,
+    status: RecordReader<FlowStatus>,
+    /// Zone of the connection tracking by port.
+    zones: Vec<u16>,
+}
+
+/// Packet of a flow that may be forwarded if there is a hop.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidate<'t> {
+    pub(crate) record: &'t FlowRecord,
+    pub(crate) state: FlowState<'t>,
+}
+
+/// Next hop of a candidate.
+#[derive(Clone, Copy)]
+pub(crate) enum Hop {
+    /// It is remembered.
+    Known(NextHop),
+    /// It must be looked up.
+    Unknown,
+}
+
+/// Entries of the packets of a batch, for those that have a flow.
+pub(crate) type FlowEntries<'t> = [Option<HashEntry<'t, FlowRecord>>; BATCH];
+
+impl LaneFlows {
+    /// Creates the flows of a lane. `zones` are those of the ports; ports beyond have zone 0.
+    #[must_use]
+    pub fn new(
+        table: HashReader<FlowKey, FlowRecord>,
+        state: LaneState<FLOW_WORDS>,
+        status: RecordReader<FlowStatus>,
+        zones: Vec<u16>,
+    ) -> Self {
+        Self { table, state, status, zones }
+    }
+
+    /// Returns true if the slow path lives and permits flows.
+    #[inline]
+    pub(crate) fn are_permitted(&self, turn: &Turn) -> bool {
+        self.status.get(turn).is_some_and(|status| status.permits(turn.now()))
+    }
+
+    /// Looks up the flows of packets that arrived by a port.
+    #[inline]
+    pub(crate) fn find<'t, A: Family>(
+        &'t self,
+        turn: &'t Turn,
+        port: PortId,
+        headers: &[Headers<A>],
+        found: &mut FlowEntries<'t>,
+    ) {
+        let zone = self.zones.get(usize::from(port.0)).copied().unwrap_or(0);
+        let mut keys = [FlowKey::default(); BATCH];
+        for (key, headers) in keys.iter_mut().zip(headers) {
+            *key = FlowKey {
+                source: headers.source.octets(),
+                destination: headers.destination.octets(),
+                ports: headers.ports,
+                zone,
+                protocol: headers.protocol,
+                version: A::VERSION,
+            };
+        }
+        let count = headers.len().min(BATCH);
+        self.table.get_many(turn, &keys[..count], &mut found[..count]);
+        for found in found[..count].iter().flatten() {
+            self.state.prefetch(found.entry);
+        }
+    }
+
+    /// Decides about a packet whose flow was looked up, before its route.
+    ///
+    /// # Errors
+    /// The reason why Linux gets it.
+    #[inline]
+    pub(crate) fn examine<'t, A: Family>(
+        &'t self,
+        found: Option<&HashEntry<'t, FlowRecord>>,
+        headers: &Headers<A>,
+        frame: &[u8],
+        now: u64,
+    ) -> Result<Candidate<'t>, Outcome> {
+        if !headers.shows_ports {
+            return Err(Outcome::FlowNoPorts);
+        }
+        let Some(found) = found else {
+            let is_tracked = matches!(headers.protocol, IpProtocol::TCP | IpProtocol::UDP);
+            return Err(if is_tracked { Outcome::NoFlow } else { Outcome::FlowProtocol });
+        };
+        let state = FlowState::new(self.state.at(found.entry));
+        // Linux sees the packets that it gets, too: it may not be told of an earlier one.
+        state.see(now);
+        if headers.fallback != Outcome::Forwarded {
+            return Err(headers.fallback);
+        }
+        transport(headers, A::HEADER, frame).inspect_err(|outcome| {
+            if *outcome == Outcome::TcpClose {
+                state.close();
+            }
+        })?;
+        if state.is_closing() {
+            return Err(Outcome::FlowClosing);
+        }
+        Ok(Candidate { record: found.value, state })
+    }
+}
+
+impl Candidate<'_> {
+    /// Returns the hop of the packet, if it is remembered from this generation.
+    ///
+    /// # Errors
+    /// The reason why Linux gets the packet.
+    #[inline]
+    pub(crate) fn hop(
+        &self,
+        generation: Option<u64>,
+        entrance: &IngressInterface,
+    ) -> Result<Hop, Outcome> {
+        match generation.and_then(|generation| self.state.remembered(generation)) {
+            Some(remembered) if remembered.ingress == entrance.link => {
+                Ok(Hop::Known(remembered.hop))
+            }
+            Some(_) => Err(Outcome::FlowInterface),
+            None => Ok(Hop::Unknown),
+        }
+    }
+}
+
+/// Checks the transport header behind an IP header of `ip` bytes. Linux gets what begins or ends a
+/// connection, and what its tracking would call invalid.
+#[inline]
+fn transport<A>(headers: &Headers<A>, ip: usize, frame: &[u8]) -> Result<(), Outcome> {
+    let room = (headers.length as usize).saturating_sub(ip);
+    let at = Ethernet::LENGTH + ip;
+    if headers.protocol == IpProtocol::UDP {
+        let udp: &Udp = header(frame, at).ok_or(Outcome::Malformed)?;
+        let length = usize::from(udp.length.get());
+        let is_sound = (Udp::LENGTH..=room).contains(&length);
+        return if is_sound { Ok(()) } else { Err(Outcome::Malformed) };
+    }
+    let tcp: &Tcp = header(frame, at).ok_or(Outcome::Malformed)?;
+    if !(Tcp::LENGTH..=room).contains(&tcp.header_length()) {
+        return Err(Outcome::Malformed);
+    }
+    match tcp.control() & (Tcp::SYN | Tcp::FIN | Tcp::RST | Tcp::ACK) {
+        Tcp::ACK => Ok(()),
+        control if control & (Tcp::FIN | Tcp::RST) != 0 => Err(Outcome::TcpClose),
+        _ => Err(Outcome::TcpOpen),
+    }
+}

@@ -1,0 +1,86 @@
+//! Routes of flows whose hop is not remembered: that of the packet and that back to its source.
+
+use fastlane::Turn;
+use fastlane::mirror::flows::RememberedHop;
+use fastlane::mirror::{FallbackReason, IngressInterface, NextHop, RouteLookup};
+
+use super::Candidate;
+use crate::family::Family;
+use crate::{BATCH, Outcome, Routes, of_mirror};
+
+/// Packets of a batch whose routes are looked up together.
+pub(crate) struct Resolver<A> {
+    count: usize,
+    /// Index of each packet in the batch.
+    indexes: [u8; BATCH],
+    to: [A; BATCH],
+    from: [A; BATCH],
+    hashes: [u32; BATCH],
+}
+
+impl<A: Family> Resolver<A> {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        let unset = A::from_octets([0; 16]);
+        Self {
+            count: 0,
+            indexes: [0; BATCH],
+            to: [unset; BATCH],
+            from: [unset; BATCH],
+            hashes: [0; BATCH],
+        }
+    }
+
+    /// Adds the packet at an index of the batch. `from` is its source as it arrived: Linux checks
+    /// that one, before it is translated.
+    #[inline]
+    pub(crate) fn add(&mut self, index: usize, candidate: &Candidate<'_>, from: A, hash: u32) {
+        let Some(slot) = self.indexes.get_mut(self.count) else { return };
+        *slot = index as u8;
+        self.to[self.count] = A::from_octets(candidate.record.destination);
+        self.from[self.count] = from;
+        self.hashes[self.count] = hash;
+        self.count += 1;
+    }
+
+    /// Looks all of them up and passes the hop of each, or the number of the reason why Linux gets
+    /// the packet, to `take`.
+    pub(crate) fn resolve<R: Routes>(
+        &self,
+        routes: &R,
+        turn: &Turn,
+        entrance: &IngressInterface,
+        mut take: impl FnMut(usize, Result<NextHop, u32>),
+    ) {
+        if self.count == 0 {
+            return;
+        }
+        let unset = RouteLookup::Fallback(FallbackReason::Incomplete);
+        let (mut ways, mut back) = ([unset; BATCH], [unset; BATCH]);
+        let (count, hashes) = (self.count, &self.hashes[..self.count]);
+        A::lookup(routes, turn, &self.to[..count], hashes, &mut ways[..count]);
+        A::lookup(routes, turn, &self.from[..count], hashes, &mut back[..count]);
+        for ((index, way), back) in self.indexes[..count].iter().zip(ways).zip(back) {
+            let hop = match (way, back) {
+                (RouteLookup::Fallback(reason), _) => Err(of_mirror(reason)),
+                (_, RouteLookup::Fallback(FallbackReason::Local)) => Err(Outcome::OwnSource as u32),
+                (_, RouteLookup::Fallback(reason)) => Err(of_mirror(reason)),
+                // As in a flow table of Linux, the other direction's exit is the entrance.
+                (_, RouteLookup::Forward(hop)) if hop.link != entrance.link => {
+                    Err(Outcome::FlowInterface as u32)
+                }
+                (RouteLookup::Forward(hop), _) => Ok(hop),
+            };
+            take(usize::from(*index), hop);
+        }
+    }
+}
+
+impl Candidate<'_> {
+    /// Remembers the hop that was looked up in a generation.
+    #[inline]
+    pub(crate) fn remember(&self, generation: u64, entrance: &IngressInterface, hop: &NextHop) {
+        let remembered = RememberedHop { ingress: entrance.link, hop: *hop };
+        self.state.remember(generation, &remembered);
+    }
+}
