@@ -1,0 +1,90 @@
+//! R7, R8: the end of a connection is Linux's, after megabytes that it did not see.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+
+use fastlane_tests::eventually;
+
+use super::firewall::{Firewall, MASQUERADE, RULES, transfer};
+
+/// Bytes over the offloaded flow: far more than any window, and 1 GiB in `make soak`.
+fn volume() -> usize {
+    if std::env::var_os("FASTLANE_SOAK").is_some() { 1 << 30 } else { 48 << 20 }
+}
+
+/// Returns packets that the first rule has dropped as invalid.
+fn invalid(firewall: &Firewall) -> u64 {
+    let rules =
+        firewall.routed.router().run(&["nft", "list", "chain", "inet", "firewall", "forward"]);
+    let (_, rest) = rules.split_once("ct state invalid counter packets ").expect("the counter");
+    rest.split(' ').next().and_then(|count| count.parse().ok()).expect("a number")
+}
+
+#[test]
+fn r8_a_connection_is_closed_under_a_rule_that_drops_invalid_packets() {
+    let Some(firewall) = Firewall::new("r8", &[RULES, MASQUERADE]) else { return };
+    let mut tcp = firewall.connect(8080);
+    tcp.exchange(1000);
+    firewall.wait_until_fast(8080);
+    transfer(&mut tcp.near, &mut tcp.far, volume());
+    transfer(&mut tcp.far, &mut tcp.near, 1 << 20);
+    assert!(firewall.conntrack("-L -p tcp --dport 8080").contains("ESTABLISHED"));
+    // One side closes, the other still sends, then closes too.
+    tcp.near.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(tcp.far.read(&mut [0; 16]).unwrap(), 0, "the end of the stream arrives");
+    eventually("Linux sees the first FIN", || {
+        let listed = firewall.conntrack("-L -p tcp --dport 8080");
+        listed.contains("FIN_WAIT") || listed.contains("CLOSE_WAIT")
+    });
+    firewall.wait_until_slow(8080);
+    transfer(&mut tcp.far, &mut tcp.near, 1 << 20);
+    tcp.far.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(tcp.near.read(&mut [0; 16]).unwrap(), 0);
+    eventually("Linux sees the close", || {
+        firewall.conntrack("-L -p tcp --dport 8080").contains("TIME_WAIT")
+    });
+    assert_eq!(invalid(&firewall), 0, "packets of the connection were invalid");
+    assert!(firewall.count("linux_tcp_close") >= 1);
+    firewall.router.stop();
+}
+
+#[test]
+fn r7_a_reset_passes_linux_and_ends_the_flow() {
+    let Some(firewall) = Firewall::new("r7", &[RULES, MASQUERADE]) else { return };
+    let mut tcp = firewall.connect(8080);
+    tcp.exchange(1000);
+    firewall.wait_until_fast(8080);
+    transfer(&mut tcp.near, &mut tcp.far, 8 << 20);
+    // Data that nobody has read makes the close a reset.
+    tcp.far.write_all(b"unread").unwrap();
+    tcp.near.peek(&mut [0; 6]).unwrap();
+    drop(tcp.near);
+    eventually("Linux sees the reset", || {
+        firewall.conntrack("-L -p tcp --dport 8080").contains("CLOSE")
+    });
+    firewall.wait_until_slow(8080);
+    assert!(tcp.far.read(&mut [0; 16]).is_err(), "the reset arrives");
+    assert_eq!(invalid(&firewall), 0);
+    firewall.router.stop();
+}
+
+#[test]
+fn r29_the_first_packets_pass_linux_which_clamps_the_segment_size() {
+    let clamp = "
+table inet clamp {
+  chain forward {
+    type filter hook forward priority -10;
+    tcp flags syn tcp option maxseg size set 1000
+  }
+}";
+    let Some(firewall) = Firewall::new("r29", &[RULES, clamp]) else { return };
+    let mut tcp = firewall.connect(8080);
+    tcp.exchange(1000);
+    firewall.wait_until_fast(8080);
+    let sockets = firewall.routed.lab.right.run(&["ss", "-tinH", "dport", "=", ":8080"]);
+    let size = sockets.split_whitespace().find_map(|word| word.strip_prefix("mss:"));
+    let size: u32 = size.and_then(|size| size.parse().ok()).expect("ss shows it");
+    assert!(size <= 1000, "{sockets}");
+    assert!(firewall.count("linux_tcp_open") == 0 && firewall.count("linux_no_flow") >= 3);
+    firewall.router.stop();
+}

@@ -1,0 +1,113 @@
+//! R10, R16, R22, R23: what Linux no longer allows, or never did, is not fast.
+
+use fastlane_tests::eventually;
+use serde_json::json;
+
+use super::firewall::{Firewall, MASQUERADE, RULES, without_rejudging};
+
+#[test]
+fn r10_a_deleted_connection_stops_at_once() {
+    let rules = [RULES, MASQUERADE];
+    let Some(firewall) = Firewall::with("r10", &rules, without_rejudging()) else { return };
+    let udp = firewall.datagrams(5353);
+    assert!(udp.exchange().is_some());
+    firewall.wait_until_fast(5353);
+    // What is established goes on; a new connection would be dropped.
+    firewall.nft("insert rule inet firewall forward ct state new drop");
+    assert!(udp.exchange().is_some());
+    firewall.until_lanes_forward(2, || assert!(udp.exchange().is_some()));
+    for what in ["-D -p udp --dport 5353", "-F"] {
+        if what == "-F" {
+            firewall.nft("flush chain inet firewall forward");
+            firewall.nft(
+                "add rule inet firewall forward ct state established,related ct mark set 1 accept
+                 add rule inet firewall forward iifname \"wire0\" accept",
+            );
+            assert!(udp.exchange().is_some());
+            firewall.wait_until_fast(5353);
+            firewall.nft("insert rule inet firewall forward ct state new drop");
+        }
+        firewall.conntrack(what);
+        firewall.wait_until_slow(5353);
+        let before = firewall.count("forwarded");
+        assert_eq!(udp.send(), None, "{what}: Linux drops it");
+        assert_eq!(firewall.count("forwarded"), before, "{what}");
+    }
+    firewall.router.stop();
+}
+
+#[test]
+fn r22_new_rules_judge_established_flows_again() {
+    let Some(firewall) = Firewall::new("r22", &[RULES, MASQUERADE]) else { return };
+    let (blocked, open) = (firewall.datagrams(5353), firewall.datagrams(5354));
+    for udp in [&blocked, &open] {
+        assert!(udp.exchange().is_some());
+        assert!(udp.exchange().is_some());
+    }
+    firewall.wait_until_fast(5353);
+    firewall.wait_until_fast(5354);
+    firewall.nft("insert rule inet firewall forward udp dport 5353 drop");
+    // Linux has the rule from here on; the lanes follow.
+    eventually("the slow path has seen the new rules", || {
+        firewall.statistics()["offload_rejudged"] >= 1
+    });
+    assert_eq!(blocked.send(), None, "Linux drops it");
+    assert!(firewall.flows(&["--port", "5353"]).is_empty());
+    // The other flow is marked and fast again after a packet.
+    eventually("the other flow is fast again", || {
+        assert!(open.exchange().is_some());
+        !firewall.flows(&["--port", "5354"]).is_empty()
+    });
+    firewall.nft("flush chain inet firewall forward");
+    firewall.nft("add rule inet firewall forward ct mark set ct mark | 1 accept");
+    eventually("what is allowed again is fast again", || {
+        blocked.exchange().is_some() && !firewall.flows(&["--port", "5353"]).is_empty()
+    });
+    firewall.router.stop();
+}
+
+#[test]
+fn r16_a_full_table_refuses_and_has_room_again() {
+    let flows = json!({ "capacity": 2 });
+    let Some(firewall) = Firewall::with("r16", &[RULES, MASQUERADE], flows) else { return };
+    let mut connections: Vec<_> = (8080..8083).map(|port| firewall.connect(port)).collect();
+    for tcp in &mut connections[..2] {
+        tcp.exchange(1000);
+    }
+    firewall.wait_until_fast(8080);
+    firewall.wait_until_fast(8081);
+    connections[2].exchange(1000);
+    eventually("the third is refused", || firewall.statistics()["offload_full"] > 0);
+    // It works through Linux, and the others stay.
+    connections.iter_mut().for_each(|tcp| tcp.exchange(100_000));
+    assert_eq!(firewall.flows(&[]).len(), 2);
+    assert!(firewall.flows(&["--port", "8082"]).is_empty());
+    drop(connections.remove(0));
+    firewall.wait_until_slow(8080);
+    firewall.wait_until_fast(8082);
+    connections.iter_mut().for_each(|tcp| tcp.exchange(100_000));
+    firewall.router.stop();
+}
+
+#[test]
+fn r23_connections_with_a_helper_are_linuxs() {
+    let helper = "
+table inet helpers {
+  ct helper ftp { type \"ftp\" protocol tcp; }
+  chain prerouting {
+    type filter hook prerouting priority 0;
+    tcp dport 2121 ct helper set \"ftp\"
+  }
+}";
+    let Some(firewall) = Firewall::new("r23", &[RULES, MASQUERADE, helper]) else { return };
+    let (mut plain, mut helped) = (firewall.connect(8080), firewall.connect(2121));
+    plain.exchange(1000);
+    helped.exchange(1000);
+    firewall.wait_until_fast(8080);
+    helped.exchange(1000);
+    assert!(firewall.flows(&["--port", "2121"]).is_empty());
+    let port = helped.near.local_addr().unwrap().port();
+    let explained = firewall.explain(&format!("tcp 10.77.0.2:{port} 10.78.0.2:2121"));
+    assert!(explained.contains("a helper reads its payload"), "{explained}");
+    firewall.router.stop();
+}

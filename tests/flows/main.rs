@@ -1,0 +1,11 @@
+//! A router that forwards established connections beside Linux, with its rules, NAT and connection
+//! tracking. Tests are named by the requirements that they show (`apps/router/README.md`).
+
+mod addresses;
+mod closing;
+mod deletion;
+mod firewall;
+mod left_to_linux;
+mod routes;
+mod survival;
+mod timeouts;

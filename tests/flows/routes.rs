@@ -1,0 +1,142 @@
+//! R12, R13, R14, R15: flows follow routes, neighbours, links and addresses at once.
+
+use std::net::IpAddr;
+
+use fastlane_testing::Peer;
+use fastlane_testing::namespace::Wire;
+use fastlane_tests::eventually;
+use fastlane_tests::routed::{hop_address, hop_mac};
+use fastlane_tests::{Host, mac};
+use std::time::Duration;
+
+use super::firewall::{Datagrams, Firewall, RULES};
+
+/// Link (1 or 2) and Ethernet address by which a datagram reaches the far host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Exit {
+    link: usize,
+    mac: [u8; 6],
+}
+
+fn exit(link: usize, mac: [u8; 6]) -> Exit {
+    Exit { link, mac }
+}
+
+/// Frames that reach the far host by one of its links.
+struct Taps([Wire; 2]);
+
+impl Taps {
+    fn open(far: &Host) -> Self {
+        Self(["wire1", "wire2"].map(|name| far.enter(|| Wire::open(name).expect("a raw socket"))))
+    }
+
+    /// Sends a datagram and returns how it arrives, if it does.
+    fn probe(&mut self, udp: &Datagrams) -> Option<Exit> {
+        for wire in &mut self.0 {
+            while wire.receive(Duration::ZERO).is_some() {}
+        }
+        let _ = udp.near.send_to(b"probe", udp.to);
+        for _ in 0..50 {
+            for (index, wire) in self.0.iter_mut().enumerate() {
+                while let Some(frame) = wire.receive(Duration::from_millis(2)) {
+                    if frame.windows(5).any(|bytes| bytes == b"probe") {
+                        return Some(exit(index + 1, frame[..6].try_into().unwrap()));
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Establishes UDP to 10.100.0.1 on the far host and waits until its flow is in the table.
+fn flow(firewall: &Firewall) -> Datagrams {
+    firewall.routed.far.run(&["ip", "address", "add", "10.100.0.1/32", "dev", "lo"]);
+    firewall.routed.ip("route add 10.100.0.0/16 via 10.78.0.2");
+    let udp = firewall.datagrams_at("10.100.0.1:5353".parse().unwrap());
+    assert!(udp.exchange().is_some());
+    firewall.wait_until_fast(5353);
+    udp
+}
+
+/// Waits until a datagram leaves by this link and address, and checks that lanes forward it.
+#[track_caller]
+fn leaves_by(firewall: &Firewall, taps: &mut Taps, udp: &Datagrams, to: Exit) {
+    let before = firewall.count("forwarded");
+    eventually("the datagram takes the new path", || taps.probe(udp) == Some(to));
+    assert!(firewall.count("forwarded") > before, "by the lanes");
+}
+
+#[test]
+fn r12_r13_a_flow_follows_routes_and_neighbours() {
+    let Some(firewall) = Firewall::new("r12", &[RULES]) else { return };
+    let udp = flow(&firewall);
+    firewall.routed.add_hops();
+    let mut taps = Taps::open(&firewall.routed.far);
+    let far = mac("02:00:00:00:78:02");
+    leaves_by(&firewall, &mut taps, &udp, exit(1, far));
+    for hop in [0, 2, 3, 1] {
+        let link = 1 + hop / 2;
+        firewall.routed.ip(&format!("route replace 10.100.0.0/16 via {}", hop_address(hop)));
+        leaves_by(&firewall, &mut taps, &udp, exit(link, mac(&hop_mac(hop))));
+    }
+    // A more specific route, and its withdrawal.
+    firewall.routed.ip(&format!("route add 10.100.0.1/32 via {}", hop_address(2)));
+    leaves_by(&firewall, &mut taps, &udp, exit(2, mac(&hop_mac(2))));
+    firewall.routed.ip("route del 10.100.0.1/32");
+    leaves_by(&firewall, &mut taps, &udp, exit(1, mac(&hop_mac(1))));
+    // The neighbour has another Ethernet address.
+    let other = "02:00:00:00:bb:01";
+    let replace =
+        format!("neigh replace {} lladdr {other} dev wire1 nud permanent", hop_address(1));
+    firewall.routed.ip(&replace);
+    leaves_by(&firewall, &mut taps, &udp, exit(1, mac(other)));
+    // An unknown one is Linux's.
+    firewall.routed.ip(&format!("neigh del {} dev wire1", hop_address(1)));
+    eventually("the packet is left to Linux", || {
+        let before = firewall.count("linux_no_neighbour");
+        taps.probe(&udp);
+        firewall.count("linux_no_neighbour") > before
+    });
+    firewall.router.stop();
+}
+
+#[test]
+fn r14_r15_links_and_addresses_hold_for_flows() {
+    let Some(firewall) = Firewall::new("r14", &[RULES]) else { return };
+    let udp = flow(&firewall);
+    firewall.routed.add_hops();
+    let mut taps = Taps::open(&firewall.routed.far);
+    firewall.routed.ip(&format!("route replace 10.100.0.0/16 via {}", hop_address(2)));
+    leaves_by(&firewall, &mut taps, &udp, exit(2, mac(&hop_mac(2))));
+    firewall.routed.ip("link set wire2 down");
+    eventually("nothing leaves", || taps.probe(&udp).is_none());
+    let before = firewall.count("forwarded");
+    assert_eq!(taps.probe(&udp), None);
+    assert_eq!(firewall.count("forwarded"), before, "no packet to a dead port");
+    firewall.routed.ip("link set wire2 up");
+    firewall.routed.add_hops();
+    firewall.routed.ip(&format!("route replace 10.100.0.0/16 via {}", hop_address(2)));
+    leaves_by(&firewall, &mut taps, &udp, exit(2, mac(&hop_mac(2))));
+    // The destination becomes an address of the router.
+    firewall.routed.ip("address add 10.100.0.1/32 dev lo");
+    eventually("the packet is left to Linux", || {
+        let before = firewall.count("linux_local");
+        taps.probe(&udp);
+        firewall.count("linux_local") > before
+    });
+    let before = firewall.count("forwarded");
+    assert_eq!(taps.probe(&udp), None);
+    assert_eq!(firewall.count("forwarded"), before);
+    firewall.routed.ip("address del 10.100.0.1/32 dev lo");
+    leaves_by(&firewall, &mut taps, &udp, exit(2, mac(&hop_mac(2))));
+    // The source, too: nobody else may use it.
+    let own: IpAddr = "10.77.0.2".parse().unwrap();
+    firewall.routed.ip(&format!("address add {own}/32 dev lo"));
+    eventually("the packet is left to Linux", || {
+        let before = firewall.count("linux_own_source");
+        taps.probe(&udp);
+        firewall.count("linux_own_source") > before
+    });
+    firewall.router.stop();
+}

@@ -1,0 +1,287 @@
+//! R1, R18, R19, R20, R27, R28: flows over starts, deaths and changes, packet by packet.
+
+use std::collections::BTreeSet;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fastlane::mirror::conntrack::{ConntrackChange, ConntrackListener, ConntrackWriter, Groups};
+use fastlane_tests::{DropFlag, Process, binary, eventually};
+use serde_json::json;
+
+use super::firewall::{Datagrams, Firewall, MASQUERADE, RULES};
+
+/// Arrivals of a stream of numbered datagrams.
+#[derive(Debug, Default)]
+struct Received {
+    numbers: BTreeSet<u32>,
+    duplicates: usize,
+    /// Greatest number of datagrams by which one came late.
+    displacement: u32,
+}
+
+/// Receives numbered datagrams until `done` and nothing more comes.
+fn receive(socket: &UdpSocket, done: &AtomicBool) -> Received {
+    let (mut received, mut greatest) = (Received::default(), 0);
+    socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a timeout");
+    loop {
+        let was_done = done.load(Ordering::Relaxed);
+        let mut bytes = [0; 4];
+        match socket.recv(&mut bytes) {
+            Ok(_) => {
+                let number = u32::from_be_bytes(bytes);
+                received.duplicates += usize::from(!received.numbers.insert(number));
+                greatest = number.max(greatest);
+                received.displacement = received.displacement.max(greatest - number);
+            }
+            Err(_) if was_done => return received,
+            Err(_) => {}
+        }
+    }
+}
+
+/// Sends numbered datagrams, a few in each millisecond, until `done`. Returns their number.
+fn send(udp: &Datagrams, done: &AtomicBool) -> u32 {
+    let mut number = 0;
+    let mut next = Instant::now();
+    while !done.load(Ordering::Relaxed) {
+        for _ in 0..2 {
+            udp.near.send_to(&u32::to_be_bytes(number), udp.to).expect("a route");
+            number += 1;
+        }
+        // What a time without a CPU has delayed is not made up for: no queue overflows.
+        next = Instant::now().max(next + Duration::from_millis(1));
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    number
+}
+
+/// Runs `change` while a stream of datagrams passes, of which none may be lost or come twice.
+#[track_caller]
+fn during_stream(firewall: &mut Firewall, udp: &Datagrams, change: impl FnOnce(&mut Firewall)) {
+    let (sent_all, received_all) = (AtomicBool::new(false), AtomicBool::new(false));
+    rustix::net::sockopt::set_socket_recv_buffer_size_force(&udp.far, 8 << 20).expect("as root");
+    let (sent, received) = std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| receive(&udp.far, &received_all));
+        let sender = scope.spawn(|| send(udp, &sent_all));
+        let end = (DropFlag(&sent_all), DropFlag(&received_all));
+        change(firewall);
+        drop(end.0);
+        let sent = sender.join().expect("it does not panic");
+        drop(end.1);
+        (sent, receiver.join().expect("it does not panic"))
+    });
+    println!("{sent} datagrams, displaced by up to {}", received.displacement);
+    let lost = (0..sent).filter(|number| !received.numbers.contains(number)).count();
+    let counted = fastlane_tests::routed::counters(&firewall.router, &[]);
+    assert_eq!((lost, received.duplicates), (0, 0), "of {sent}; {counted:?}");
+    // A burst of the lane may overtake what waits for Linux, and Linux may hold some of it.
+    assert!(received.displacement <= 256, "{} datagrams", received.displacement);
+}
+
+#[test]
+fn r27_r28_nothing_is_lost_or_doubled_while_flows_come_and_go() {
+    let rules = [RULES, MASQUERADE];
+    let Some(mut firewall) = Firewall::new("r28", &rules) else { return };
+    let udp = firewall.datagrams(5353);
+    assert!(udp.exchange().is_some());
+    firewall.wait_until_fast(5353);
+    let (connection, mut writer) = firewall.routed.router().enter(|| {
+        let groups = Groups { new: false, rules: false };
+        let mut found = None;
+        let mut listener = ConntrackListener::open(groups, 4096).unwrap();
+        listener.dump(1, 1, |it| found = Some(it)).unwrap();
+        (found.expect("the connection"), ConntrackWriter::open().unwrap())
+    });
+    let set = |bits| ConntrackChange { mark: Some((bits, 1)), ..ConntrackChange::of(&connection) };
+    let forwarded = firewall.count("forwarded");
+    let linux = firewall.count("linux_no_flow");
+    during_stream(&mut firewall, &udp, |firewall| {
+        for _ in 0..20 {
+            // Linux's own rule marks the connection again with its next packet.
+            writer.apply([set(0)]).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        for metric in 1..20 {
+            firewall.routed.ip(&format!("route add 10.78.0.2/32 dev wire1 metric {metric}"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for rule in 0..10 {
+            firewall.nft(&format!("add rule inet firewall forward tcp dport {rule} accept"));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    assert!(firewall.count("forwarded") > forwarded + 1000, "most are fast");
+    assert!(firewall.count("linux_no_flow") > linux + 20, "some are Linux's");
+    firewall.router.stop();
+}
+
+#[test]
+fn r18_flows_survive_the_slow_path_and_its_successor_adopts_them() {
+    let flows = json!({ "capacity": 1024, "grace": 3000 });
+    let Some(mut firewall) = Firewall::with("r18", &[RULES, MASQUERADE], flows) else { return };
+    let mut tcp = firewall.connect(8080);
+    tcp.exchange(1000);
+    firewall.wait_until_fast(8080);
+    let udp = firewall.datagrams(5353);
+    assert!(udp.exchange().is_some());
+    firewall.wait_until_fast(5353);
+    let rounds = if std::env::var_os("FASTLANE_SOAK").is_some() { 20 } else { 4 };
+    during_stream(&mut firewall, &udp, |firewall| {
+        for _ in 0..rounds {
+            firewall.kill_offload();
+            firewall.until_lanes_forward(50, || tcp.exchange(100_000));
+            firewall.start_offload();
+            let offload = firewall.offload.as_ref().expect("it runs");
+            assert!(offload.stderr().contains("2 flows taken over"), "{}", offload.stderr());
+            tcp.exchange(1000);
+        }
+        // The flows were shown to be followed: they stay.
+        std::thread::sleep(Duration::from_secs(3));
+        assert_eq!(firewall.flows(&[]).len(), 2);
+    });
+    // What ends while nobody follows is noticed by the successor.
+    firewall.kill_offload();
+    firewall.conntrack("-D -p udp --dport 5353");
+    firewall.start_offload();
+    let offload = firewall.offload.as_ref().expect("it runs");
+    assert!(offload.stderr().contains("1 flows taken over"), "{}", offload.stderr());
+    // Without a successor all is left to Linux after the grace time, and goes on.
+    firewall.kill_offload();
+    eventually("the lanes leave everything to Linux", || {
+        tcp.exchange(1000);
+        firewall.count("linux_flows_paused") > 0
+    });
+    let before = firewall.count("forwarded");
+    tcp.exchange(1 << 20);
+    assert_eq!(firewall.count("forwarded"), before);
+    firewall.start_offload();
+    firewall.until_lanes_forward(500, || tcp.exchange(1 << 20));
+    firewall.router.stop();
+}
+
+#[test]
+fn r18_a_flow_whose_events_are_lost_is_not_adopted() {
+    let Some(mut firewall) = Firewall::new("r18-lost", &[RULES, MASQUERADE]) else { return };
+    let udp = firewall.datagrams(5353);
+    assert!(udp.exchange().is_some());
+    firewall.wait_until_fast(5353);
+    firewall.kill_offload();
+    // The connection is deleted and begins again while Linux reports nothing.
+    firewall.routed.set("netfilter/nf_conntrack_events", "0");
+    firewall.conntrack("-D -p udp --dport 5353");
+    eventually("the grace time is over, and Linux has the connection", || {
+        let _ = udp.exchange();
+        firewall.count("linux_flows_paused") > 0
+    });
+    let _ = udp.exchange();
+    firewall.routed.set("netfilter/nf_conntrack_events", "2");
+    firewall.start_offload();
+    assert!(udp.exchange().is_some());
+    firewall.wait_until_slow(5353);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(firewall.flows(&[]), Vec::<String>::new());
+    assert!(udp.exchange().is_some(), "by Linux");
+    firewall.router.stop();
+}
+
+#[test]
+fn r1_connections_from_before_the_start_become_fast() {
+    let flows = json!({ "capacity": 1024 });
+    let rules = [RULES, MASQUERADE];
+    let Some(mut firewall) = Firewall::without_offload("r1", &rules, flows) else { return };
+    firewall.routed.set("netfilter/nf_conntrack_events", "1");
+    let mut connections: Vec<_> = (8080..8090).map(|port| firewall.connect(port)).collect();
+    connections.iter_mut().for_each(|tcp| tcp.exchange(1000));
+    assert_eq!(firewall.count("forwarded"), 0);
+    firewall.start_offload();
+    eventually("all are fast", || firewall.flows(&[]).len() == 10);
+    firewall
+        .until_lanes_forward(1000, || connections.iter_mut().for_each(|tcp| tcp.exchange(100_000)));
+    // The table has what conntrack lists.
+    let listed = firewall.conntrack("-L -p tcp -m 1/1");
+    for flow in firewall.flows(&[]) {
+        let words: Vec<&str> = flow.split(' ').collect();
+        let port = words[1].rsplit_once(':').expect("an address and a port").1;
+        assert!(listed.contains(&format!("sport={port} ")), "{flow} in {listed}");
+    }
+    firewall.router.stop();
+}
+
+#[test]
+fn r19_connections_outlive_the_fast_path() {
+    let Some(firewall) = Firewall::new("r19", &[RULES, MASQUERADE]) else { return };
+    let mut tcp = firewall.connect(8080);
+    tcp.exchange(1000);
+    firewall.wait_until_fast(8080);
+    tcp.exchange(8 << 20);
+    let Firewall { routed, router, offload, .. } = firewall;
+    router.kill();
+    // Linux takes over in the middle of the stream, though it has not seen its last megabytes.
+    tcp.exchange(8 << 20);
+    drop((routed, offload));
+}
+
+#[test]
+fn r19_flows_are_taken_over_by_the_next_fast_path() {
+    let Some(mut firewall) = Firewall::new("r19-keep", &[RULES, MASQUERADE]) else { return };
+    let mut keep = Command::new(binary("fastlane"));
+    keep.arg("keep").arg(firewall.router.session()).args(["--seconds", "60"]);
+    let keeper = Process::start(keep);
+    keeper.wait_for("descriptors kept");
+    let mut tcp = firewall.connect(8080);
+    tcp.exchange(1000);
+    firewall.wait_until_fast(8080);
+    let mut counted = 0;
+    for restart in 1..=3 {
+        tcp.exchange(1 << 20);
+        firewall.replace_router();
+        let stderr = firewall.router.process.stderr();
+        assert!(stderr.contains("table `flows`: inherited"), "{stderr}");
+        let offload = firewall.offload.as_ref().expect("it runs");
+        eventually("the slow path follows the next process", || {
+            offload.stderr().matches("; 1 flows taken over").count() == restart
+        });
+        firewall.until_lanes_forward(500, || tcp.exchange(1 << 20));
+        // The counters of the flow go on.
+        let flow = firewall.flows(&["--port", "8080"]).remove(0);
+        let (_, counts) = flow.split_once(" packets ").expect("the counts");
+        let packets = counts.split(' ').next().and_then(|it| it.parse::<u64>().ok());
+        let packets = packets.expect("a number");
+        assert!(packets > counted + 500, "{flow}");
+        counted = packets;
+    }
+    keeper.kill();
+    firewall.router.stop();
+}
+
+#[test]
+fn r20_packets_are_counted_once_by_lanes_or_by_linux() {
+    let Some(firewall) = Firewall::new("r20", &[RULES, MASQUERADE]) else { return };
+    firewall.routed.set("netfilter/nf_conntrack_acct", "1");
+    let udp = firewall.datagrams(5353);
+    let mut sent = 0;
+    while firewall.flows(&["--port", "5353"]).is_empty() {
+        assert!(udp.exchange().is_some());
+        sent += 1;
+    }
+    for _ in 0..500 {
+        assert!(udp.exchange().is_some());
+        sent += 1;
+    }
+    let listed = firewall.conntrack("-L -p udp --dport 5353");
+    let linux: Vec<u64> =
+        listed.split(' ').filter_map(|word| word.strip_prefix("packets=")?.parse().ok()).collect();
+    let flow = firewall.flows(&["--port", "5353"]).remove(0);
+    let (_, counts) = flow.split_once(" packets ").expect("the counts");
+    let lanes: Vec<u64> = counts.split(' ').take(2).filter_map(|it| it.parse().ok()).collect();
+    assert_eq!([linux[0] + lanes[0], linux[1] + lanes[1]], [sent, sent], "{listed}{flow}");
+    assert!(lanes[0] >= 500, "{flow}");
+    // The metrics have the outcomes by name.
+    let page = firewall.routed.router().run(&["curl", "-sS", "http://127.0.0.1:9464/metrics"]);
+    let name = "fastlane_outcome_packets_total{outcome=\"forwarded\"} ";
+    let line = page.lines().find_map(|line| line.strip_prefix(name)).expect("the outcome");
+    assert_eq!(line.parse(), Ok(lanes[0] + lanes[1]));
+    firewall.router.stop();
+}
