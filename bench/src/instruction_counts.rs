@@ -24,13 +24,15 @@ pub enum Count {
     Lpm4,
     /// Steering in software: one of the two rules of `apps/upf` for each frame.
     Steering,
+    /// Flows with NAT, including the cost of writing headers anew.
+    Flows,
     /// The user plane in one direction, including the cost of writing each frame anew.
     Upf(&'static str),
 }
 
 impl Count {
     /// All counted loops.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Memory(32),
         Self::Memory(8),
         Self::Memory(1),
@@ -39,6 +41,7 @@ impl Count {
         Self::Hash,
         Self::Lpm4,
         Self::Steering,
+        Self::Flows,
         Self::Upf("uplink"),
         Self::Upf("downlink"),
     ];
@@ -59,6 +62,7 @@ impl Count {
             Self::Hash => "hash-get-many-32".to_owned(),
             Self::Lpm4 => "lpm4-lookup-many-32".to_owned(),
             Self::Steering => "steering".to_owned(),
+            Self::Flows => "router-flows-burst-32".to_owned(),
             Self::Upf(direction) => format!("upf-{direction}-burst-32"),
         }
     }

@@ -1,5 +1,6 @@
-//! The loops that are compared with rivals and whose instructions are counted: table lookups and
-//! the user plane.
+//! The loops that are compared with rivals and whose instructions are counted: table lookups, flows
+//! with NAT and the user plane.
 
+pub mod flow_lane;
 pub mod lookup;
 pub mod user_plane;

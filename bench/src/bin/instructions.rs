@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         ["bless", file, ref rows @ ..] => bless(Path::new(file), rows),
         ["memory", packets, burst] => turn(packets, burst),
         [name @ ("hash" | "lpm4" | "steering"), lookups] => look_up(name, lookups),
+        ["flows", packets] => translate(packets),
         ["upf", direction, packets] => forward(direction, packets),
         [application::LOOP, _] => return ExitCode::from(application::run(arguments)),
         _ => Err("usage: instructions [only ROW...|bless FILE [ROW...]]".into()),
@@ -45,6 +46,12 @@ fn main() -> ExitCode {
 
 fn turn(packets: &str, burst: &str) -> Result<()> {
     let moved = MemoryLane::new(macswap, burst.parse()?, 60)?.turns(packets.parse()?);
+    println!("{moved} packets");
+    Ok(())
+}
+
+fn translate(packets: &str) -> Result<()> {
+    let moved = fastlane_bench::loops::flow_lane::translate(packets.parse()?)?;
     println!("{moved} packets");
     Ok(())
 }
@@ -122,6 +129,7 @@ fn instructions(count: Count, packets: u64, folder: &Path) -> Result<u64> {
         Count::Hash => command.args(["hash", &number]),
         Count::Lpm4 => command.args(["lpm4", &number]),
         Count::Steering => command.args(["steering", &number]),
+        Count::Flows => command.args(["flows", &number]),
         Count::Upf(direction) => command.args(["upf", direction, &number]),
         Count::Memif | Count::Dpdk => {
             let path = folder.join("configuration.json");

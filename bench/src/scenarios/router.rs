@@ -4,6 +4,7 @@ pub mod routed_lane;
 
 use crate::Result;
 use crate::device::veth_pair::{Veth, in_namespace};
+use crate::loops::flow_lane::{FlowSet, compare_flows};
 use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
 use crate::scenarios::router::routed_lane::{Extra, Routed, compare, compare_with, effort};
@@ -29,7 +30,20 @@ pub fn router(report: &mut Report, options: &Options) -> Result<()> {
         });
         report.comparisons.extend(comparisons?);
     }
-    extras(report, options)
+    extras(report, options)?;
+    flows(report, options)
+}
+
+/// Compares flows with NAT with macswap on a memory port, by the number of flows.
+fn flows(report: &mut Report, options: &Options) -> Result<()> {
+    for (flows, name, bound) in [(1_024, "1k", 60.0), (1_000_000, "1M", 120.0)] {
+        eprintln!("router, {name} flows with NAT");
+        let pairs = compare_flows(&FlowSet::new(flows)?, effort(options.effort))?;
+        let work = format!("UDP in memory, burst 32, {name} flows with NAT");
+        let names = [work, "router".to_owned(), "macswap".to_owned()];
+        report.comparisons.push(Comparison::new(names, pairs, Kind::Difference, Some(bound)));
+    }
+    Ok(())
 }
 
 /// Measures the additional cost of the access list and of the counters by route.
