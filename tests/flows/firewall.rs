@@ -127,6 +127,18 @@ impl Firewall {
         self.offload = Some(process);
     }
 
+    /// Starts a second router with a changed setting, which must refuse. Returns its exit status
+    /// and standard error.
+    #[track_caller]
+    pub(crate) fn start_another(&self, setting: &str) -> (Option<i32>, String) {
+        let mut command = self.routed.router().command(&[]);
+        command.arg(binary("router")).arg(&self.configuration);
+        let session = self.routed.lab.file("another.sock");
+        command.args(["--set", &format!("session={}", json!(session)), "--set", setting]);
+        let ended = Process::start(command).wait();
+        (ended.status.code(), ended.stderr)
+    }
+
     /// Kills the slow path.
     #[track_caller]
     pub(crate) fn kill_offload(&mut self) {

@@ -9,3 +9,4 @@ mod left_to_linux;
 mod routes;
 mod survival;
 mod timeouts;
+mod tools;

@@ -1,0 +1,68 @@
+//! The commands that show flows to people.
+
+use std::process::Command;
+
+use fastlane_tests::{Process, binary, eventually};
+
+use super::firewall::{Firewall, MASQUERADE, RULES};
+
+#[test]
+fn flows_are_selected_followed_and_explained() {
+    let Some(mut firewall) = Firewall::new("tools", &[RULES, MASQUERADE]) else { return };
+    let mut follow = Command::new(binary("router"));
+    follow.arg("flows").arg(firewall.router.session()).args(["--follow", "--port", "8080"]);
+    let follower = Process::start(follow);
+    let mut tcp = firewall.connect(8080);
+    tcp.exchange(1000);
+    let udp = firewall.datagrams(5353);
+    assert!(udp.exchange().is_some());
+    firewall.wait_until_fast(8080);
+    firewall.wait_until_fast(5353);
+    assert_eq!(firewall.flows(&[]).len(), 2);
+    for (words, count) in [
+        (&["--address", "10.77.0.2"][..], 2), // before translation
+        (&["--address", "10.78.0.1"], 2),     // after it
+        (&["--address", "10.78.0.9"], 0),
+        (&["--port", "5353"], 1),
+        (&["--state", "open"], 2),
+        (&["--state", "closing"], 0),
+        (&["--state", "open", "--port", "8080", "--address", "10.78.0.2"], 1),
+    ] {
+        assert_eq!(firewall.flows(words).len(), count, "{words:?}");
+    }
+    eventually("the flow is shown", || follower.stdout().contains("+ tcp 10.77.0.2:"));
+    let port = tcp.near.local_addr().unwrap().port();
+    let explain = format!("tcp 10.77.0.2:{port} 10.78.0.2:8080");
+    let explained = firewall.explain(&explain);
+    assert!(explained.starts_with(&format!("lanes: tcp 10.77.0.2:{port} > ")), "{explained}");
+    assert!(explained.contains("ESTABLISHED"), "{explained}");
+    let explained = firewall.explain("tcp 10.77.0.2:1 10.78.0.2:2");
+    assert_eq!(explained, "linux: it tracks no such connection\n");
+    drop(tcp);
+    eventually("its end is shown", || follower.stdout().contains("- tcp 10.77.0.2:"));
+    assert!(!follower.stdout().contains("udp"), "{}", follower.stdout());
+    // The slow path dies: that is the reason from the end of the grace time on.
+    firewall.kill_offload();
+    let udp_port = udp.near.local_addr().unwrap().port();
+    eventually("it is explained", || {
+        let explained = firewall.explain(&format!("udp 10.77.0.2:{udp_port} 10.78.0.2:5353"));
+        explained.starts_with("linux: `router offload` does not run: udp 10.77.0.2:")
+    });
+    firewall.router.stop();
+}
+
+#[test]
+fn what_contradicts_flows_is_refused_with_the_remedy() {
+    let Some(firewall) = Firewall::new("refused", &[RULES]) else { return };
+    for (setting, reason) in [
+        ("app.acl=true", "write it as nftables rules"),
+        ("app.flows.mask=0", "at least one bit of `ct mark`"),
+        ("app.flows.mark=2", "it must have bits of `mask`"),
+        ("app.flows.capacity=0", "1 to 268435456 flows"),
+        ("app.flows.zones={\"wire9\":1}", "wire9"),
+    ] {
+        let (status, stderr) = firewall.start_another(setting);
+        assert!(status != Some(0) && stderr.contains(reason), "{setting}: {stderr}");
+    }
+    firewall.router.stop();
+}
