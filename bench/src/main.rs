@@ -82,6 +82,8 @@ enum Measurement {
     Subscriber,
     /// Cost of routing over macswap, by routes and destinations.
     Router,
+    /// Cost of flows with NAT over macswap, by their number.
+    Flows,
     /// Cost of the user plane over macswap, by sessions and their rules.
     Upf,
     /// CPU time per packet of the programs `upf` and `macswap` over memif.
@@ -96,7 +98,7 @@ enum Measurement {
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(Measurement, Measure); 22] = [
+const MEASUREMENTS: [(Measurement, Measure); 23] = [
     (Measurement::Memory, scenarios::memory),
     (Measurement::InC, scenarios::in_c),
     (Measurement::Dpdk, scenarios::dpdk),
@@ -115,6 +117,7 @@ const MEASUREMENTS: [(Measurement, Measure); 22] = [
     (Measurement::Classifiers, scenarios::classifiers),
     (Measurement::Subscriber, scenarios::subscriber),
     (Measurement::Router, scenarios::router),
+    (Measurement::Flows, scenarios::flows),
     (Measurement::Upf, scenarios::upf),
     (Measurement::UpfMemif, scenarios::upf_memif),
     (Measurement::UpfLanes, scenarios::upf_lanes),

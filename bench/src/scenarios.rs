@@ -21,7 +21,7 @@ pub use figures::{cpu_by_load, mechanisms, sizes};
 pub use lanes::lanes;
 pub use memif::{memif, memif_round_trips};
 pub use memory::memory;
-pub use router::router;
+pub use router::{flows, router};
 pub use subscriber::subscriber;
 pub use tables::{classifiers, hash, prefixes};
 pub use upf::upf;

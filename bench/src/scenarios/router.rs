@@ -30,12 +30,14 @@ pub fn router(report: &mut Report, options: &Options) -> Result<()> {
         });
         report.comparisons.extend(comparisons?);
     }
-    extras(report, options)?;
-    flows(report, options)
+    extras(report, options)
 }
 
 /// Compares flows with NAT with macswap on a memory port, by the number of flows.
-fn flows(report: &mut Report, options: &Options) -> Result<()> {
+///
+/// # Errors
+/// Returns an error if there is not enough memory or a packet is not forwarded.
+pub fn flows(report: &mut Report, options: &Options) -> Result<()> {
     for (flows, name, bound) in [(1_024, "1k", 60.0), (1_000_000, "1M", 120.0)] {
         eprintln!("router, {name} flows with NAT");
         let pairs = compare_flows(&FlowSet::new(flows)?, effort(options.effort))?;
