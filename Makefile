@@ -17,14 +17,15 @@ RUN_PACKAGES = iperf3=iperf3
 CHECK_PACKAGES = clang=clang llvm-strip=llvm /usr/include/bpf/bpf_helpers.h=libbpf-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-k8s k8s check bench bless-instructions soak miri fresh dpdk-plugin install-packages \
-	clean-lab
+.PHONY: help run test test-k8s k8s test-lab check bench bless-instructions soak miri fresh dpdk-plugin \
+	install-packages clean-lab
 
-# Tests are built as the user and run as root, who finds the programs of the cluster here.
+# Tests are built as the user and run as root, who finds the programs of the cluster and the images of
+# guests here.
 export FASTLANE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fastlane
 TESTS = CARGO="$(CARGO)" AS_ROOT="$(AS_ROOT)" lab/run-tests
-# Without these programs, which take long to build, the stories on a cluster are skipped by name.
-test: export FASTLANE_SKIPS := $(FASTLANE_SKIPS),kubernetes
+# Where these are not built, the stories on a cluster and in guests are skipped by name.
+test: export FASTLANE_SKIPS := $(FASTLANE_SKIPS),kubernetes,lab/*
 
 # What make run builds and runs: the UPF, or with APP=macswap that between two hosts.
 RUN_upf = -p upf -p peer -p fastlane-cli
@@ -60,6 +61,11 @@ test-k8s: install-packages k8s ## The stories on a Kubernetes cluster of one nod
 
 k8s: ## Builds the programs of that cluster into the user's cache: 10 to 20 minutes
 	lab/k8s/build
+# The images take a minute and 400 MB of the user's cache.
+test-lab: install-packages ## Stories in emulated machines: NICs under DPDK and AF_XDP, SR-IOV, Linux 6.1 to the newest
+	lab/guest/build
+	crates/dpdk/plugin/build $(BUILT)/debug
+	$(TESTS) --only tests/lab
 
 check: install-packages ## Format, lints, generated files, licences, the other architecture
 	@lab/packages $(CHECK_PACKAGES)

@@ -8,6 +8,7 @@
 //! * [`Cluster`]: a Kubernetes cluster of one node.
 //! * [`Application`]: a Fastlane application with its configuration and session, and its
 //!   [`Totals`].
+//! * [`Guest`]: an emulated machine with [`Nic`]s, in which a story runs.
 
 #![forbid(unsafe_code)]
 
@@ -18,10 +19,12 @@ mod drop_flag;
 mod echo;
 mod generator;
 mod granting_agent;
+mod guest;
 mod host;
 mod http;
 mod lab;
 mod mechanism;
+mod nic;
 mod pcap;
 mod process;
 mod programs;
@@ -36,11 +39,13 @@ pub use drop_flag::DropFlag;
 pub use echo::{Echo, mac};
 pub use generator::{Generator, Report, measure};
 pub use granting_agent::{GrantingAgent, pool_of};
+pub use guest::{Guest, Kernel};
 pub use host::Host;
 pub use http::{Page, serve};
 pub use lab::{LEFT, LEFT_MAC, Lab, RIGHT, RIGHT_MAC};
 pub use mechanism::{Mechanism, eventually};
+pub use nic::{Nic, Side, load_modules};
 pub use pcap::capture;
 pub use process::{Ended, PATIENCE, Process};
-pub use programs::{binary, build_as_release};
+pub use programs::{binary, build_as_release, repository};
 pub use totals::Totals;

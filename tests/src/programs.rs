@@ -35,6 +35,31 @@ pub fn binary(name: &str) -> PathBuf {
     program
 }
 
+/// Returns the root of the repository.
+#[must_use]
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+/// Returns the path of a test program of the workspace, the last one built.
+///
+/// # Panics
+/// When there is none.
+#[track_caller]
+pub(crate) fn test_program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("the path of this test");
+    let folder = test.parent().expect("the test lies in a build folder");
+    let entries = std::fs::read_dir(folder).expect("the build folder").flatten();
+    let prefix = format!("{name}-");
+    let is_program = |file: &DirEntry| {
+        let file = file.file_name().into_string().unwrap_or_default();
+        file.strip_prefix(&prefix).is_some_and(|rest| !rest.contains(['.', '-']))
+    };
+    let built = |file: &DirEntry| file.metadata().and_then(|it| it.modified()).ok();
+    let newest = entries.filter(is_program).max_by_key(built);
+    newest.unwrap_or_else(|| panic!("no test program {name} in {}", folder.display())).path()
+}
+
 /// Builds the program `panics` into `to` as a release does: optimised, and with panics that abort.
 /// The libraries are those of this test's profile, because a whole release takes minutes.
 ///

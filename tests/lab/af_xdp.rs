@@ -1,0 +1,57 @@
+//! AF_XDP on drivers with and without zero-copy.
+
+use fastlane_tests::{Guest, Kernel, load_modules};
+use serde_json::{Value, json};
+
+use crate::support::{carries, wired_lab};
+
+const VIRTIO: &str = "virtio-net-pci,iommu_platform=on";
+
+fn on_wire(mode: &str) -> Value {
+    json!({"af-xdp": {"interface": "wire0", "mode": mode}})
+}
+
+/// Runs macswap in mode `auto` on a driver's device. Returns the mode that it got.
+fn automatic(module: &str) -> String {
+    load_modules(&[module]);
+    let (lab, _) = wired_lab();
+    // Some drivers have one queue only.
+    let _ = lab.left.attempt(&["ethtool", "-L", "wire0", "combined", "1"]);
+    carries(&lab, &on_wire("auto"), 2000)
+}
+
+#[test]
+fn auto_is_zero_copy_on_igb_of_the_newest_kernel() {
+    Guest::new(Kernel::Newest).nics("igb").run(|| assert_eq!(automatic("igb"), "zero-copy"));
+}
+
+#[test]
+fn auto_is_zero_copy_on_virtio_of_the_newest_kernel() {
+    let guest = Guest::new(Kernel::Newest).nics(VIRTIO);
+    guest.run(|| assert_eq!(automatic("virtio_net"), "zero-copy"));
+}
+
+#[test]
+fn auto_is_native_copy_on_igb_of_linux_6_12() {
+    Guest::new(Kernel::V6_12).nics("igb").run(|| assert_eq!(automatic("igb"), "native copy"));
+}
+
+#[test]
+fn auto_is_generic_copy_on_e1000e_which_has_no_xdp() {
+    let guest = Guest::new(Kernel::Newest).nics("e1000e");
+    guest.run(|| assert_eq!(automatic("e1000e"), "generic copy"));
+}
+
+/// With zero-copy, busy polling loses what is sent on these devices, as it stalls DPDK's driver:
+/// docs/drivers.md.
+#[test]
+fn busy_polling_moves_packets_without_zero_copy() {
+    Guest::new(Kernel::Newest).nics("igb").run(|| {
+        load_modules(&["igb"]);
+        let (lab, _) = wired_lab();
+        lab.left.run(&["ethtool", "-L", "wire0", "combined", "1"]);
+        let mut driver = on_wire("native-copy");
+        driver["af-xdp"]["busy-poll"] = json!({"time-us": 20, "budget": 64});
+        assert_eq!(carries(&lab, &driver, 2000), "native copy");
+    });
+}

@@ -1,0 +1,81 @@
+//! DPDK on emulated devices through vfio-pci, behind a virtual IOMMU. The peer is the kernel's
+//! driver of the same model.
+
+use std::time::Duration;
+
+use fastlane_tests::{Application, Echo, Guest, Kernel, Lab, Nic, eventually, load_modules};
+use serde_json::{Value, json};
+
+use crate::support::{carries, exchange, lab};
+
+/// Returns a guest with two devices of a model, for DPDK.
+fn guest(model: &str) -> Guest {
+    Guest::new(Kernel::V6_12).nics(model).huge_pages(200)
+}
+
+/// Returns a lab, and the first device, which is vfio-pci's.
+fn vfio_lab(module: &str) -> (Lab, Nic) {
+    load_modules(&[module, "vfio_iommu_type1", "vfio-pci"]);
+    let (lab, nic) = lab();
+    nic.bind("vfio-pci");
+    (lab, nic)
+}
+
+/// Returns the driver of a device.
+fn on(nic: &Nic) -> Value {
+    json!({"dpdk": {"device": nic.address()}})
+}
+
+fn packets_return(module: &str) {
+    let (lab, nic) = vfio_lab(module);
+    carries(&lab, &on(&nic), 5000);
+}
+
+#[test]
+fn packets_return_on_igb() {
+    guest("igb").run(|| packets_return("igb"));
+}
+
+#[test]
+fn packets_return_on_e1000e() {
+    guest("e1000e").run(|| packets_return("e1000e"));
+}
+
+#[test]
+fn packets_return_on_vmxnet3() {
+    guest("vmxnet3").run(|| packets_return("vmxnet3"));
+}
+
+#[test]
+fn packets_return_on_virtio() {
+    guest("virtio-net-pci,iommu_platform=on").run(|| packets_return("virtio_net"));
+}
+
+/// The kernel asks for the device back, as it does when a card is pulled: DPDK gives it up, the
+/// process says so, and takes it again when it is back.
+#[test]
+fn a_device_that_is_removed_and_comes_back_carries_again() {
+    guest("igb").run(|| {
+        let (lab, nic) = vfio_lab("igb");
+        let mut configuration = Application::steered(&on(&nic));
+        configuration["dpdk"] = json!({"eal-arguments": []});
+        let macswap = Application::macswap(&lab, configuration);
+        exchange(&lab, 500);
+        for _ in 0..removals() {
+            nic.write("remove", "1");
+            eventually("the device is gone", || !nic.file("vendor").exists());
+            std::fs::write("/sys/bus/pci/rescan", "1").expect("the bus is scanned");
+            eventually("the device is back", || nic.file("vendor").exists());
+            nic.bind("vfio-pci");
+            let mut echo = Echo::new(&lab.right, "wire0");
+            eventually("it carries again", || echo.try_once(Duration::from_millis(200)));
+        }
+        exchange(&lab, 500);
+        macswap.stop();
+    });
+}
+
+/// Returns how often the device is removed: 100 times in the long form.
+fn removals() -> u32 {
+    if std::env::var_os("FASTLANE_SOAK").is_some() { 100 } else { 3 }
+}

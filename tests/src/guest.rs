@@ -1,0 +1,151 @@
+//! Guests of the lab: machines that QEMU emulates, with kernels and network devices of their own.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use fastlane_testing::skip;
+
+use crate::repository;
+
+/// Variable that is set in a guest.
+const INSIDE: &str = "FASTLANE_GUEST";
+/// Lock of the guests of a test program: one has both CPUs of a small machine.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Kernel of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// Linux 6.1 of Debian 12, the oldest that Fastlane runs on.
+    V6_1,
+    /// Linux 6.12 of Debian 13.
+    V6_12,
+    /// The newest that Debian has built.
+    Newest,
+}
+
+impl Kernel {
+    /// All kernels.
+    pub const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::Newest];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::V6_1 => "6.1",
+            Self::V6_12 => "6.12",
+            Self::Newest => "newest",
+        }
+    }
+}
+
+/// A guest that boots for one story and ends with it.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    options: Vec<String>,
+    seconds: u32,
+}
+
+impl Guest {
+    /// Describes a guest with this kernel and without network devices.
+    #[must_use]
+    pub fn new(kernel: Kernel) -> Self {
+        Self { options: vec!["--kernel".into(), kernel.name().into()], seconds: 600 }
+    }
+
+    /// Adds two network devices of a model of QEMU on one wire, at the PCI addresses
+    /// [`Nic::FIRST`](crate::Nic::FIRST) and [`Nic::SECOND`](crate::Nic::SECOND).
+    #[must_use]
+    pub fn nics(self, model: &str) -> Self {
+        // Options of a model follow a comma.
+        let (model, options) = model.split_at(model.find(',').unwrap_or(model.len()));
+        self.option("--nics", &format!("{model}:2{options}"))
+    }
+
+    /// Reserves huge pages of 2 MiB.
+    #[must_use]
+    pub fn huge_pages(self, count: usize) -> Self {
+        self.option("--huge-pages", &count.to_string())
+    }
+
+    /// Sets the number of CPUs; 2 otherwise.
+    #[must_use]
+    pub fn cpus(self, count: usize) -> Self {
+        self.option("--cpus", &count.to_string())
+    }
+
+    /// Sets the most seconds that the story may take; 600 otherwise.
+    #[must_use]
+    pub const fn seconds(mut self, seconds: u32) -> Self {
+        self.seconds = seconds;
+        self
+    }
+
+    fn option(mut self, name: &str, value: &str) -> Self {
+        self.options.extend([name.to_owned(), value.to_owned()]);
+        self
+    }
+
+    /// Runs a story in the guest: the closure, at the end of a test. The guest executes that test
+    /// of this program again, which then comes here and runs the story.
+    ///
+    /// Skips the story as `lab/NAME` if there are no images.
+    ///
+    /// # Panics
+    /// When the story fails, or the guest ends without it.
+    #[track_caller]
+    pub fn run<F: FnOnce()>(self, story: F) {
+        if std::env::var_os(INSIDE).is_some() {
+            story();
+            return;
+        }
+        // `lab::dpdk::igb::{{closure}}`
+        let path = std::any::type_name::<F>().trim_end_matches("::{{closure}}");
+        let test = path.split_once("::").expect("a function of this program").1;
+        let program = std::env::current_exe().expect("the path of this test");
+        let command = format!("exec {} --exact {test} --nocapture", program.display());
+        self.execute(test, &command);
+    }
+
+    /// Runs a program of this workspace's tests in the guest, as [`run`](Self::run) does with a
+    /// story. The arguments select its tests.
+    ///
+    /// # Panics
+    /// When it fails, or the guest ends without it.
+    #[track_caller]
+    pub fn run_program(self, folder: &str, program: &str, arguments: &str) {
+        let path = crate::programs::test_program(program);
+        let folder = repository().join(folder);
+        let command = format!("cd {} && exec {} {arguments}", folder.display(), path.display());
+        self.execute(&format!("{program} {arguments}"), &command);
+    }
+
+    #[track_caller]
+    fn execute(self, name: &str, command: &str) {
+        let lab = repository().join("lab/guest");
+        if let Some(reason) = missing(&lab) {
+            return skip(&format!("lab/{name}"), &reason);
+        }
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut boot = Command::new("setpriv");
+        // The guest ends with this thread, however that ends.
+        boot.args(["--pdeathsig", "KILL"]).arg(lab.join("boot"));
+        boot.args(&self.options).args(["--seconds", &self.seconds.to_string(), "--"]);
+        let variables = ["FASTLANE_SKIPS", "FASTLANE_SOAK", "LD_LIBRARY_PATH"];
+        let set = |name: &&str| Some(format!("export {name}='{}'; ", std::env::var(name).ok()?));
+        let set: String = variables.iter().filter_map(set).collect();
+        boot.arg(format!("export RUST_BACKTRACE=1 {INSIDE}=1; {set}{command}"));
+        let ended = boot.stdin(Stdio::null()).output().expect("lab/guest/boot can be started");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&ended.stdout), text(&ended.stderr));
+        assert!(ended.status.success(), "{name}: {}\n{stdout}{stderr}", ended.status);
+        // The summary counts skips of the guest too.
+        print!("{stdout}");
+    }
+}
+
+/// Returns why no guest can boot here, if so.
+fn missing(lab: &Path) -> Option<String> {
+    let folder = Command::new(lab.join("folder")).output().ok()?;
+    let folder = String::from_utf8_lossy(&folder.stdout).trim().to_owned();
+    let is_there = Path::new(&folder).join("complete").exists();
+    (!is_there).then(|| format!("{folder} has no images of guests: `make test-lab` builds them"))
+}
