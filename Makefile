@@ -61,9 +61,11 @@ test-k8s: install-packages k8s ## The stories on a Kubernetes cluster of one nod
 
 k8s: ## Builds the programs of that cluster into the user's cache: 10 to 20 minutes
 	lab/k8s/build
+
 # The images take a minute and 400 MB of the user's cache.
 test-lab: install-packages ## Stories in emulated machines: NICs under DPDK and AF_XDP, SR-IOV, Linux 6.1 to the newest
 	lab/guest/build
+	$(CARGO) build --workspace --lib --bins --tests --examples
 	crates/dpdk/plugin/build $(BUILT)/debug
 	$(TESTS) --only tests/lab
 

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{Host, Lab, binary, eventually};
+use crate::{Host, Lab, binary, eventually, repository};
 
 /// Image of the stories: all programs, and a shell.
 pub const IMAGE: &str = "localhost/fastlane-stories:1";
@@ -23,12 +23,6 @@ pub struct Cluster {
     process: Child,
     /// Folder of the cluster, which is removed with it.
     folder: PathBuf,
-}
-
-/// Returns the path of a file of this repository.
-#[must_use]
-pub fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
 impl Cluster {

@@ -113,14 +113,14 @@ impl Guest {
     #[track_caller]
     pub fn run_program(self, folder: &str, program: &str, arguments: &str) {
         let path = crate::programs::test_program(program);
-        let folder = repository().join(folder);
+        let folder = repository(folder);
         let command = format!("cd {} && exec {} {arguments}", folder.display(), path.display());
         self.execute(&format!("{program} {arguments}"), &command);
     }
 
     #[track_caller]
     fn execute(self, name: &str, command: &str) {
-        let lab = repository().join("lab/guest");
+        let lab = repository("lab/guest");
         if let Some(reason) = missing(&lab) {
             return skip(&format!("lab/{name}"), &reason);
         }

@@ -34,7 +34,7 @@ pub mod upf;
 
 pub use agent::{Agent, NOBODY, assert_unprivileged, unprivileged};
 pub use application::Application;
-pub use cluster::{Cluster, IMAGE, POD_USER, repository};
+pub use cluster::{Cluster, IMAGE, POD_USER};
 pub use drop_flag::DropFlag;
 pub use echo::{Echo, mac};
 pub use generator::{Generator, Report, measure};

@@ -35,10 +35,10 @@ pub fn binary(name: &str) -> PathBuf {
     program
 }
 
-/// Returns the root of the repository.
+/// Returns the path of a file of this repository.
 #[must_use]
-pub fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+pub fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
 /// Returns the path of a test program of the workspace, the last one built.
