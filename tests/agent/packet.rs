@@ -75,20 +75,21 @@ fn an_application_starts_and_stops_under_traffic_without_an_uncounted_loss() {
     let Some(agent) = Agent::start(&lab, &pools()) else { return };
     let before = agent.descriptors();
     thread::scope(|scope| {
-        let report = scope.spawn(|| traffic(&lab, 15_000, 3000));
-        let (mut reflected, mut dropped) = (0, 0);
+        let report = scope.spawn(|| traffic(&lab, 60_000, 20_000));
+        let mut reflected = 0;
         for _ in 0..3 {
             let macswap = agent.macswap(&lab, packet());
-            eventually("packets flow", || macswap.totals().wire("received_packets") > 1000);
+            eventually("packets flow", || macswap.totals().wire("received_packets") > 3000);
             let ended = macswap.stop();
-            assert_eq!(ended.counter("sent_packets"), ended.counter("received_packets"));
-            reflected += ended.counter("sent_packets");
-            dropped += ended.drops();
+            let received = ended.counter("received_packets");
+            // Each claimed frame was received, or is counted as lost.
+            let (claimed, dropped) = (ended.counter("steer_claimed"), ended.drops());
+            assert_eq!(claimed, received + dropped, "{}", ended.stderr);
+            assert_eq!(ended.counter("sent_packets"), received);
+            reflected += received;
         }
         // What arrived between two runs went to Linux, which has no socket for it.
-        let report = report.join().expect("no panic");
-        assert_eq!(report.received(), reflected, "dropped {dropped}");
-        assert_eq!(dropped, 0);
+        assert_eq!(report.join().expect("no panic").received(), reflected);
     });
     eventually("nothing stays", || agent.pinned() == 0 && agent.descriptors() == before);
 }

@@ -203,12 +203,13 @@ impl<'a> PortMonitor<'a> {
             let down = (!now.up).then_some(DownReason::LinkDown);
             self.around.counters.set_down_reason(port.number, down);
         }
-        let of_peer = |it: &Interface| (it.mac, it.mtu, it.carrier);
-        if of_peer(&before) != of_peer(&now) {
+        let followed = |it: &Interface| (it.mac, it.mtu, it.carrier);
+        let is_changed = match self.interfaces.agent() {
+            None => before.mac != now.mac,
+            Some(_) => followed(&before) != followed(&now),
+        };
+        if is_changed || self.ports[index].unfollowed.is_some() {
             self.follow(index);
-        }
-        if before.mac != now.mac || self.ports[index].unfollowed.is_some() {
-            self.follow_mac(index, &now);
         }
         if matches!(plan.driver, Driver::AfXdp(_)) && before.receive_queues != now.receive_queues {
             self.queues_changed(index, &before, &now);
@@ -244,29 +245,18 @@ impl<'a> PortMonitor<'a> {
         Ok(())
     }
 
-    /// Lets the re-entry of a port follow another Ethernet address of its interface. If the agent
-    /// is away, this is tried again.
-    fn follow_mac(&mut self, index: usize, now: &Interface) {
+    /// Lets re-entry or the kernel peer of a port follow its interface. If the agent is away, this
+    /// is tried again.
+    fn follow(&mut self, index: usize) {
         let port = &mut self.ports[index];
-        let mut devices = lock(self.around.devices);
-        let Some(reentry) = devices.reentry(port.number) else { return };
-        let refusal = reentry.follow_mac(now).err();
+        let followed = lock(self.around.devices).follow(port.number, port.interface.as_ref());
+        let refusal = followed.err();
         if let Some(reason) = refusal.as_ref().filter(|it| port.unfollowed.as_ref() != Some(*it)) {
             let name = &self.around.plan.ports[port.number].name;
-            tracing::warn!("port `{name}`: re-entry does not follow {} yet: {reason}", now.name);
+            tracing::warn!("port `{name}`: its path into Linux does not follow yet: {reason}");
         }
         port.is_due |= refusal.is_some();
         port.unfollowed = refusal;
-    }
-
-    /// Lets the kernel peer of a port follow its interface in another network namespace.
-    fn follow(&self, index: usize) {
-        let port = &self.ports[index];
-        let followed = lock(self.around.devices).follow(port.number, port.interface.as_ref());
-        if let Err(error) = followed {
-            let name = &self.around.plan.ports[port.number].name;
-            tracing::warn!("port `{name}`: its kernel peer: {error}; restart the application");
-        }
     }
 
     /// Reopens a port whose interface has another number of queues: frames on added ones would

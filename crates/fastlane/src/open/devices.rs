@@ -209,15 +209,20 @@ impl Devices {
         device.map_or(Ok(()), |(_, device)| device.set_mtu(mtu))
     }
 
-    /// Lets the kernel peer of a port follow its interface, which is in another network namespace.
-    /// `None` is a removed one.
+    /// Lets the path of a port into Linux follow its interface: re-entry the Ethernet address, the
+    /// kernel peer of an interface in another network namespace also MTU and carrier. `None` is a
+    /// removed interface.
     ///
     /// # Errors
-    /// The reason of the agent.
-    pub(crate) fn follow(&self, port: usize, now: Option<&Interface>) -> Result<(), String> {
-        let mut peers = self.peers.iter();
-        let peer = peers.find(|(number, _)| *number == port);
-        peer.map_or(Ok(()), |(_, peer)| peer.follow(now))
+    /// The reason of the kernel or the agent.
+    pub(crate) fn follow(&mut self, port: usize, now: Option<&Interface>) -> Result<(), String> {
+        if let Some((_, peer)) = self.peers.iter().find(|(number, _)| *number == port) {
+            return peer.follow(now);
+        }
+        match (self.reentry(port), now) {
+            (Some(reentry), Some(now)) => reentry.follow_mac(now),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the re-entry of a port.

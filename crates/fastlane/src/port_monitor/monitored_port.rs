@@ -27,7 +27,7 @@ pub(super) struct MonitoredPort {
     pub(super) detached: Vec<(usize, DetachedQueue)>,
     /// Last reason why it could not be reopened.
     pub(super) refusal: Option<String>,
-    /// Reason why its re-entry has not followed the Ethernet address yet.
+    /// Reason why its path into Linux has not followed the interface yet.
     pub(super) unfollowed: Option<String>,
     /// Claimed frames on queues that no lane covers, as of the last look.
     pub(super) uncovered: u64,
