@@ -109,8 +109,8 @@ impl<R: Routes> Router<R> {
         (four.count, six.count) = (0, 0);
         for (index, packet) in packets.iter_mut().enumerate() {
             match headers::read(packet.bytes(), entrance.mac) {
-                Ok(Network::Four(headers)) => four.push(index, headers, context.hash.of(&headers)),
-                Ok(Network::Six(headers)) => six.push(index, headers, context.hash.of(&headers)),
+                Ok(Network::Four(headers)) => four.push(index, headers, context.hash_of(&headers)),
+                Ok(Network::Six(headers)) => six.push(index, headers, context.hash_of(&headers)),
                 Err(cause) => {
                     packet.set_verdict(Verdict::Kernel);
                     context.counts.cause(cause as u32, 1, packet.len() as u64);
@@ -127,6 +127,12 @@ impl<R: Routes> Router<R> {
 }
 
 impl<R: Routes> Context<R> {
+    /// Returns the flow hash of a packet whose route is looked up. With flows most are remembered.
+    #[inline(always)]
+    fn hash_of<A: Family>(&self, headers: &Headers<A>) -> u32 {
+        if self.flows.is_some() { 0 } else { self.hash.of(headers) }
+    }
+
     #[inline]
     fn forward_batch<A: Family>(
         &self,

@@ -46,7 +46,7 @@ impl<R: Routes> Context<R> {
                 decisions[at] = match hop {
                     Ok((candidate, Hop::Known(hop))) => FlowDecision::Forward(candidate, hop),
                     Ok((candidate, Hop::Unknown)) => {
-                        resolver.add(at, &candidate, headers.source, batch.flows[at]);
+                        resolver.add(at, &candidate, headers.source, self.hash.of(headers));
                         FlowDecision::Resolve(candidate)
                     }
                     Err(outcome) => FlowDecision::Linux(outcome as u32),
