@@ -1,34 +1,26 @@
-//! The oldest, a middle and the newest kernel: the tests of each mechanism, unchanged.
+//! The oldest, a middle and the newest kernel: tests of the mechanisms that use eBPF, unchanged.
 
 use fastlane_tests::{Guest, Kernel};
 
-/// Runs a test program on all kernels.
-fn on_all(folder: &str, program: &str, arguments: &str) {
-    for kernel in Kernel::ALL {
-        Guest::new(kernel).seconds(1200).run_program(folder, program, arguments);
-    }
-}
-
-/// Programs, rules and maps, as this machine's kernel has them.
-#[test]
-fn steering_programs_load_and_agree_with_the_rules() {
-    on_all("crates/steer", "interfaces", "");
-    on_all("crates/steer", "replace", "");
-}
+/// Test programs with the folders of their packages.
+const PROGRAMS: [(&str, &str); 4] = [
+    ("crates/steer", "interfaces"),
+    ("crates/af-xdp", "veth"),
+    ("crates/kernel", "af_packet_port"),
+    ("tests", "beside_linux"),
+];
 
 #[test]
-fn af_xdp_carries_and_is_adopted() {
-    on_all("crates/af-xdp", "veth", "");
-    on_all("crates/af-xdp", "hot_restart", "");
+fn linux_6_1_runs_the_tests_of_the_mechanisms() {
+    Guest::new(Kernel::V6_1).seconds(1200).run_programs(&PROGRAMS);
 }
 
 #[test]
-fn af_packet_and_taps_carry() {
-    on_all("crates/kernel", "af_packet_port", "");
-    on_all("crates/kernel", "tap_port", "");
+fn linux_6_12_runs_the_tests_of_the_mechanisms() {
+    Guest::new(Kernel::V6_12).seconds(1200).run_programs(&PROGRAMS);
 }
 
 #[test]
-fn applications_run_beside_linux() {
-    on_all("tests", "beside_linux", "");
+fn the_newest_linux_runs_the_tests_of_the_mechanisms() {
+    Guest::new(Kernel::Newest).seconds(1200).run_programs(&PROGRAMS);
 }

@@ -1,17 +1,16 @@
 //! Guests of the lab: machines that QEMU emulates, with kernels and network devices of their own.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 
 use fastlane_testing::skip;
+use rustix::fs::{FlockOperation, flock};
 
 use crate::repository;
 
 /// Variable that is set in a guest.
 const INSIDE: &str = "FASTLANE_GUEST";
-/// Lock of the guests of a test program: one has both CPUs of a small machine.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// Kernel of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +24,6 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// All kernels.
-    pub const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::Newest];
-
     const fn name(self) -> &'static str {
         match self {
             Self::V6_1 => "6.1",
@@ -101,30 +97,32 @@ impl Guest {
         let path = std::any::type_name::<F>().trim_end_matches("::{{closure}}");
         let test = path.split_once("::").expect("a function of this program").1;
         let program = std::env::current_exe().expect("the path of this test");
-        let command = format!("exec {} --exact {test} --nocapture", program.display());
-        self.execute(test, &command);
+        self.execute(test, || format!("exec {} --exact {test} --nocapture", program.display()));
     }
 
-    /// Runs a program of this workspace's tests in the guest, as [`run`](Self::run) does with a
-    /// story. The arguments select its tests.
+    /// Runs test programs of this workspace in the guest, each given by the folder of its package
+    /// and its name.
     ///
     /// # Panics
-    /// When it fails, or the guest ends without it.
+    /// When one fails, or the guest ends without it.
     #[track_caller]
-    pub fn run_program(self, folder: &str, program: &str, arguments: &str) {
-        let path = crate::programs::test_program(program);
-        let folder = repository(folder);
-        let command = format!("cd {} && exec {} {arguments}", folder.display(), path.display());
-        self.execute(&format!("{program} {arguments}"), &command);
+    pub fn run_programs(self, programs: &[(&str, &str)]) {
+        let run = |(folder, name): &(&str, &str)| {
+            let (folder, program) = (repository(folder), crate::programs::test_program(name));
+            format!("cd {} && {} && ", folder.display(), program.display())
+        };
+        let name = format!("programs on Linux {}", self.options[1]);
+        self.execute(&name, || programs.iter().map(run).collect::<String>() + "true");
     }
 
     #[track_caller]
-    fn execute(self, name: &str, command: &str) {
+    fn execute(&self, name: &str, command: impl FnOnce() -> String) {
         let lab = repository("lab/guest");
-        if let Some(reason) = missing(&lab) {
-            return skip(&format!("lab/{name}"), &reason);
-        }
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let images = match images(&lab) {
+            Ok(images) => images,
+            Err(reason) => return skip(&format!("lab/{name}"), &reason),
+        };
+        flock(&images, FlockOperation::LockExclusive).expect("a lock");
         let mut boot = Command::new("setpriv");
         // The guest ends with this thread, however that ends.
         boot.args(["--pdeathsig", "KILL"]).arg(lab.join("boot"));
@@ -132,7 +130,7 @@ impl Guest {
         let variables = ["FASTLANE_SKIPS", "FASTLANE_SOAK", "LD_LIBRARY_PATH"];
         let set = |name: &&str| Some(format!("export {name}='{}'; ", std::env::var(name).ok()?));
         let set: String = variables.iter().filter_map(set).collect();
-        boot.arg(format!("export RUST_BACKTRACE=1 {INSIDE}=1; {set}{command}"));
+        boot.arg(format!("export RUST_BACKTRACE=1 {INSIDE}=1; {set}{}", command()));
         let ended = boot.stdin(Stdio::null()).output().expect("lab/guest/boot can be started");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (stdout, stderr) = (text(&ended.stdout), text(&ended.stderr));
@@ -142,10 +140,14 @@ impl Guest {
     }
 }
 
-/// Returns why no guest can boot here, if so.
-fn missing(lab: &Path) -> Option<String> {
-    let folder = Command::new(lab.join("folder")).output().ok()?;
+/// Opens the images of the guests. Locked, the file is that of the one guest that runs: it has both
+/// CPUs of a small machine.
+///
+/// # Errors
+/// The reason why no guest can boot here.
+fn images(lab: &Path) -> Result<File, String> {
+    let folder = Command::new(lab.join("folder")).output().map_err(|error| error.to_string())?;
     let folder = String::from_utf8_lossy(&folder.stdout).trim().to_owned();
-    let is_there = Path::new(&folder).join("complete").exists();
-    (!is_there).then(|| format!("{folder} has no images of guests: `make test-lab` builds them"))
+    let open = File::open(Path::new(&folder).join("complete"));
+    open.map_err(|_| format!("{folder} has no images of guests: `make test-lab` builds them"))
 }
