@@ -85,10 +85,11 @@ fn settle(rig: &Rig, follower: &mut Follower) -> BTreeSet<String> {
 }
 
 /// Exchanges a datagram in each direction between new sockets and a port.
-fn exchange(port: u16, count: usize, mut between: impl FnMut()) {
+fn exchange(port: u16, count: u16, mut between: impl FnMut()) {
     let server = UdpSocket::bind(("127.0.0.1", port)).unwrap();
-    for _ in 0..count {
-        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for number in 0..count {
+        // A port that Linux chooses may have been chosen before: the connection would be the same.
+        let client = UdpSocket::bind(("127.0.0.1", 20_000 + number)).unwrap();
         client.send_to(b"there", ("127.0.0.1", port)).unwrap();
         let (_, from) = server.recv_from(&mut [0; 16]).unwrap();
         server.send_to(b"back", from).unwrap();
