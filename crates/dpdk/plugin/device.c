@@ -81,10 +81,6 @@ int fastlane_device_info(uint16_t port, struct fastlane_device_info *device,
 	return 0;
 }
 
-#define KEY_8 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a
-#define KEY_32 KEY_8, KEY_8, KEY_8, KEY_8
-uint8_t fastlane_symmetric_key[FASTLANE_MAX_KEY] = { KEY_32, KEY_32, KEY_32, KEY_32 };
-
 int fastlane_configure(uint16_t port, struct fastlane_settings *settings,
 		       struct fastlane_error *error)
 {
