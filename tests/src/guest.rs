@@ -100,16 +100,16 @@ impl Guest {
         self.execute(test, || format!("exec {} --exact {test} --nocapture", program.display()));
     }
 
-    /// Runs test programs of this workspace in the guest, each given by the folder of its package
-    /// and its name.
+    /// Runs test programs of this workspace in the guest, each given by the folder of its package,
+    /// its name and its arguments.
     ///
     /// # Panics
     /// When one fails, or the guest ends without it.
     #[track_caller]
-    pub fn run_programs(self, programs: &[(&str, &str)]) {
-        let run = |(folder, name): &(&str, &str)| {
+    pub fn run_programs(self, programs: &[[&str; 3]]) {
+        let run = |[folder, name, arguments]: &[&str; 3]| {
             let (folder, program) = (repository(folder), crate::programs::test_program(name));
-            format!("cd {} && {} && ", folder.display(), program.display())
+            format!("cd {} && {} {arguments} && ", folder.display(), program.display())
         };
         let name = format!("programs on Linux {}", self.options[1]);
         self.execute(&name, || programs.iter().map(run).collect::<String>() + "true");
