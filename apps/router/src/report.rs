@@ -25,7 +25,7 @@ impl Arguments {
     /// omitted.
     ///
     /// # Errors
-    /// What is wrong, and what to do.
+    /// The mistake and its remedy.
     pub fn run(&self) -> Result<String, String> {
         let attached = slow::attach(&self.router).and_then(|slow| self.read(&slow));
         attached.map_err(|error| error.to_string())

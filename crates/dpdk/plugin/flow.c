@@ -10,6 +10,7 @@
 /* Maximum number of queues of an RSS action. */
 #define QUEUES 256
 
+/* The octets of the key, 8 and 32 of them. */
 #define KEY_8 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a
 #define KEY_32 KEY_8, KEY_8, KEY_8, KEY_8
 uint8_t fastlane_symmetric_key[FASTLANE_MAX_KEY] = { KEY_32, KEY_32, KEY_32, KEY_32 };

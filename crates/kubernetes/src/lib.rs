@@ -15,7 +15,7 @@
 //!   outlives kubelet and the agent.
 //! * `pod`: the pod of a process that connects.
 //!
-//! What kubelet and processes send is bounded before it is parsed.
+//! Requests of kubelet and texts about processes are bounded before they are parsed.
 
 #![forbid(unsafe_code)]
 

@@ -51,7 +51,7 @@ impl Command {
     /// Runs the command; returns the text to print.
     ///
     /// # Errors
-    /// What is wrong, and what to do.
+    /// The mistake and its remedy.
     pub fn run(&self) -> Result<String, String> {
         let (Self::List { router }
         | Self::Add { router, .. }

@@ -38,7 +38,7 @@ impl ExplainArguments {
     /// Returns a line about the lanes and one about Linux.
     ///
     /// # Errors
-    /// What is wrong, and what to do.
+    /// The mistake and its remedy.
     pub fn run(&self) -> Result<String, String> {
         if self.source.is_ipv4() != self.destination.is_ipv4() {
             return Err("both addresses must be of one IP version".to_owned());

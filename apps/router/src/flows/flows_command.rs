@@ -49,7 +49,7 @@ impl Arguments {
     /// Returns a line for each flow.
     ///
     /// # Errors
-    /// What is wrong, and what to do.
+    /// The mistake and its remedy.
     pub fn run(&self) -> Result<String, String> {
         let slow = slow::attach(&self.router).map_err(|error| error.to_string())?;
         let list = FlowList::attach(&slow).map_err(|error| error.to_string())?;

@@ -49,7 +49,7 @@ impl Arguments {
     /// Runs until it is killed. When the router ends, it waits for the next one.
     ///
     /// # Errors
-    /// What is wrong, and what to do.
+    /// The mistake and its remedy.
     pub fn run(&self) -> Result<String, String> {
         let loaded = settings::program()
             .read::<Settings>(&self.configuration, &self.overrides, "router")
