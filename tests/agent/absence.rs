@@ -16,41 +16,53 @@ fn is_taken_over(agent: &Agent) {
     eventually("the client comes back", || agent.process().stderr().contains("`wire0` again"));
 }
 
+/// Kills the agent while 20,000 packets cross macswap, and starts it again: none is lost.
+#[track_caller]
+pub(crate) fn kill_and_start_again(lab: &Lab, agent: &mut Agent, macswap: &Application) {
+    let flows = || macswap.totals().wire("received_packets");
+    thread::scope(|scope| {
+        let report = scope.spawn(|| traffic(lab, 20_000, 5000));
+        eventually("packets flow", || flows() > 500);
+        agent.kill();
+        let at_kill = flows();
+        eventually("packets flow without the agent", || flows() > at_kill + 1000);
+        assert_eq!(agent.pinned(), 1);
+        agent.run(lab);
+        is_taken_over(agent);
+        let taken_over = flows();
+        eventually("packets flow with the next agent", || flows() > taken_over + 500);
+        report.join().expect("no panic").assert_intact();
+    });
+}
+
+/// Checks that an agent controls the program of macswap: it counts, and replaces the rules. Then
+/// ends macswap.
+#[track_caller]
+pub(crate) fn controls(lab: &Lab, agent: &Agent, macswap: Application) {
+    eventually("all packets are counted", || macswap.totals().wire("steer_claimed") == 20_000);
+    let file = macswap.session().with_extension("json");
+    let text = std::fs::read_to_string(&file).expect("the configuration");
+    let mut changed: Value = serde_json::from_str(&text).expect("JSON");
+    changed["ports"]["wire"]["steer"] = json!([{"udp-port": 40_001}]);
+    std::fs::write(&file, changed.to_string()).expect("the file is ours");
+    let mut reload = Command::new(binary("fastlane"));
+    let done = reload.arg("reload").arg(macswap.session()).output().expect("it starts");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let mut echo = Echo::new(&lab.right, "wire0");
+    assert!(!echo.try_once(std::time::Duration::from_millis(300)), "its rule is gone");
+    let ended = macswap.stop();
+    assert_eq!(ended.drops(), 0, "{}", ended.stderr);
+    eventually("nothing stays", || agent.pinned() == 0);
+}
+
 #[test]
 fn no_packet_is_lost_while_the_agent_is_killed_and_started_again() {
     for mechanism in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
         let Some(lab) = Lab::new("agent-killed", 1) else { return };
         let Some(mut agent) = Agent::start(&lab, &Agent::pools()) else { return };
         let macswap = agent.macswap(&lab, configuration(mechanism));
-        let flows = || macswap.totals().wire("received_packets");
-        thread::scope(|scope| {
-            let report = scope.spawn(|| traffic(&lab, 20_000, 5000));
-            eventually("packets flow", || flows() > 500);
-            agent.kill();
-            let at_kill = flows();
-            eventually("packets flow without the agent", || flows() > at_kill + 1000);
-            assert_eq!(agent.pinned(), 1);
-            agent.run(&lab);
-            is_taken_over(&agent);
-            let taken_over = flows();
-            eventually("packets flow with the next agent", || flows() > taken_over + 500);
-            report.join().expect("no panic").assert_intact();
-        });
-        // The next agent controls the program: it counts, and replaces the rules.
-        eventually("all packets are counted", || macswap.totals().wire("steer_claimed") == 20_000);
-        let file = macswap.session().with_extension("json");
-        let text = std::fs::read_to_string(&file).expect("the configuration");
-        let mut changed: Value = serde_json::from_str(&text).expect("JSON");
-        changed["ports"]["wire"]["steer"] = json!([{"udp-port": 40_001}]);
-        std::fs::write(&file, changed.to_string()).expect("the file is ours");
-        let mut reload = Command::new(binary("fastlane"));
-        let done = reload.arg("reload").arg(macswap.session()).output().expect("it starts");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        let mut echo = Echo::new(&lab.right, "wire0");
-        assert!(!echo.try_once(std::time::Duration::from_millis(300)), "its rule is gone");
-        let ended = macswap.stop();
-        assert_eq!(ended.drops(), 0, "{}", ended.stderr);
-        eventually("nothing stays", || agent.pinned() == 0);
+        kill_and_start_again(&lab, &mut agent, &macswap);
+        controls(&lab, &agent, macswap);
     }
 }
 

@@ -1,16 +1,13 @@
 //! AF_PACKET ports of applications without any capability.
 
 use std::os::fd::AsFd;
-use std::process::Command;
 use std::thread;
-use std::time::Duration;
 
 use fastlane::agent::records::{Attached, Response};
-use fastlane_tests::{
-    Agent, Echo, LEFT_MAC, Lab, Mechanism, assert_unprivileged, binary, eventually,
-};
+use fastlane_tests::{Agent, LEFT_MAC, Lab, Mechanism, assert_unprivileged, eventually};
 use serde_json::{Value, json};
 
+use crate::absence::{controls, kill_and_start_again};
 use crate::hostile::Hostile;
 use crate::{configuration, refused, traffic};
 
@@ -35,37 +32,12 @@ fn no_packet_is_lost_while_the_agent_is_killed_and_started_again() {
         let mut configuration = packet();
         configuration["lanes"] = json!({"cpus": (0..lanes).collect::<Vec<_>>()});
         let macswap = agent.macswap(&lab, configuration);
-        let received = || macswap.totals().wire("received_packets");
-        thread::scope(|scope| {
-            let report = scope.spawn(|| traffic(&lab, 20_000, 5000));
-            eventually("packets flow", || received() > 500);
-            agent.kill();
-            let at_kill = received();
-            eventually("packets flow without the agent", || received() > at_kill + 1000);
-            assert_eq!(agent.pinned(), 1);
-            agent.run(&lab);
-            agent.process().wait_for("`wire0` again");
-            report.join().expect("no panic").assert_intact();
-        });
-        eventually("all packets are counted", || macswap.totals().wire("steer_claimed") == 20_000);
+        kill_and_start_again(&lab, &mut agent, &macswap);
         // What no rule claims stays in Linux.
         let ping = ["ping", "-c", "3", "-i", "0.05", "-W", "5", "-q", fastlane_tests::LEFT];
         assert!(lab.right.run(&ping).contains(" 3 received"));
-        // The next agent controls the program.
-        let file = macswap.session().with_extension("json");
-        let text = std::fs::read_to_string(&file).expect("the configuration");
-        let mut changed: Value = serde_json::from_str(&text).expect("JSON");
-        changed["ports"]["wire"]["steer"] = json!([{"udp-port": 40_001}]);
-        std::fs::write(&file, changed.to_string()).expect("the file is ours");
-        let mut reload = Command::new(binary("fastlane"));
-        let done = reload.arg("reload").arg(macswap.session()).output().expect("it starts");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        let mut echo = Echo::new(&lab.right, "wire0");
-        assert!(!echo.try_once(Duration::from_millis(300)), "its rule is gone");
         assert_unprivileged(&macswap.process);
-        let ended = macswap.stop();
-        assert_eq!(ended.drops(), 0, "{}", ended.stderr);
-        eventually("nothing stays", || agent.pinned() == 0);
+        controls(&lab, &agent, macswap);
     }
 }
 
