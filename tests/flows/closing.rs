@@ -48,22 +48,38 @@ fn r8_a_connection_is_closed_under_a_rule_that_drops_invalid_packets() {
     firewall.router.stop();
 }
 
-#[test]
-fn r7_a_reset_passes_linux_and_ends_the_flow() {
-    let Some(firewall) = Firewall::new("r7", &[RULES, MASQUERADE]) else { return };
-    let mut tcp = firewall.connect(8080);
+/// Resets a connection to a port after megabytes that Linux did not see. Returns true if Linux has
+/// closed its entry, false if the entry has only expired.
+fn is_reset_for_linux(firewall: &Firewall, port: u16) -> bool {
+    let touched = firewall.statistics()["offload_touched"];
+    let mut tcp = firewall.connect(port);
     tcp.exchange(1000);
-    firewall.wait_until_fast(8080);
+    firewall.wait_until_fast(port);
+    eventually("Linux forgets the acknowledgement that it saw last", || {
+        firewall.statistics()["offload_touched"] >= touched + 2
+    });
     transfer(&mut tcp.near, &mut tcp.far, 8 << 20);
     // Data that nobody has read makes the close a reset.
     tcp.far.write_all(b"unread").unwrap();
     tcp.near.peek(&mut [0; 6]).unwrap();
     drop(tcp.near);
+    let listed = || firewall.conntrack(&format!("-L -p tcp --dport {port}"));
+    let mut is_closed = false;
     eventually("Linux sees the reset", || {
-        firewall.conntrack("-L -p tcp --dport 8080").contains("CLOSE")
+        is_closed = listed().contains("CLOSE");
+        is_closed || listed().is_empty()
     });
-    firewall.wait_until_slow(8080);
+    firewall.wait_until_slow(port);
     assert!(tcp.far.read(&mut [0; 16]).is_err(), "the reset arrives");
+    is_closed
+}
+
+#[test]
+fn r7_a_reset_passes_linux_and_ends_the_flow() {
+    let Some(firewall) = Firewall::new("r7", &[RULES, MASQUERADE]) else { return };
+    // Linux expects the reset at the last acknowledgement that it has seen. One that passes it late,
+    // as a neighbour is resolved, lets the entry expire in 10 s instead.
+    assert!((8080..8083).any(|port| is_reset_for_linux(&firewall, port)), "no reset was taken");
     assert_eq!(invalid(&firewall), 0);
     firewall.router.stop();
 }
