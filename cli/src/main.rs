@@ -17,6 +17,7 @@ mod keep;
 mod new_project;
 mod reload;
 mod shards;
+mod switch;
 mod tables;
 mod top;
 
@@ -45,6 +46,7 @@ enum Command {
     New(new_project::Arguments),
     Reload(reload::Arguments),
     Shards(shards::Arguments),
+    Switch(switch::Arguments),
     Tables(tables::Arguments),
     Top(top::Arguments),
 }
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::New(arguments) => new_project::run(&arguments),
         Command::Reload(arguments) => reload::run(&arguments),
         Command::Shards(arguments) => shards::run(&arguments),
+        Command::Switch(arguments) => switch::run(&arguments),
         Command::Tables(arguments) => tables::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
     };

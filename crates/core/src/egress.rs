@@ -95,9 +95,11 @@ pub(crate) struct KernelPeer {
 }
 
 struct LanePort {
-    /// Index of the first queue, and number of queues.
+    /// Index of the first queue, and number of queues by which packets leave.
     first: usize,
     count: usize,
+    /// Number of the queues behind them, which only receive.
+    leaving: usize,
     kernel_peer: Option<usize>,
     filter: Option<Box<dyn Filter>>,
 }

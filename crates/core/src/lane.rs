@@ -443,6 +443,7 @@ impl<A: App> Lane<A> {
             self.publish_statistics();
         }
         let Some(swap) = self.swap.as_ref().filter(|swap| swap.is_due()) else { return false };
+        self.statistics_due = 0; // losses of queues that leave are published with the next look
         swap.serve(&mut self.egress.ports, &mut self.turn.pool)
     }
 

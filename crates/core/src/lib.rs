@@ -55,6 +55,6 @@ pub use packet_ring::PacketRing;
 pub use pool::{Pool, PoolError, PoolLayout};
 pub use port::{Filter, KernelPath, Port};
 pub use queue::{Queue, Sent, TxMemory};
-pub use queue_swap::{DetachedQueue, QueueSwap, SwapResult};
+pub use queue_swap::{DetachedQueue, QueueChange, QueueSwap, SwapResult};
 pub use turn::{App, Turn, now};
 pub use verdict::{HoldKey, PortId, RawVerdict, Verdict};

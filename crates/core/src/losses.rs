@@ -112,6 +112,12 @@ impl LossReader {
         source.read = None;
     }
 
+    /// Returns true once the queue is closed: the losses stay as they are.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.source().read.is_none()
+    }
+
     fn source(&self) -> MutexGuard<'_, LossSource> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,11 +5,15 @@
 //! waits nor allocates: the vectors come from the main thread with enough capacity, and nobody else
 //! holds the lock while a request is open.
 //!
+//! Queues take the place of others at once ([`QueueChange::Replace`]), or in two steps: they
+//! [join](QueueChange::Join) them, and the others [leave](QueueChange::Settle) once everything that
+//! arrived at them was received. So no packet is lost between two queues.
+//!
 //! The life of a queue that is replaced: the lane detaches it; the main thread
 //! [disconnects](Queue::disconnect) it, which may wait; the lane [closes](Queue::close) it, which
 //! returns its frames to the pool; the main thread drops it.
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::egress::{LanePorts, QueueSlot};
@@ -25,13 +29,28 @@ const EXCHANGED: u8 = 2;
 /// The main thread can take the result.
 const DONE: u8 = 3;
 
+/// Change of the queues that a lane has of a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueChange {
+    /// The lane gives up all queues of the port and has the installed ones.
+    #[default]
+    Replace,
+    /// Packets leave by the installed queues from now on. Those before them only receive.
+    Join,
+    /// The lane gives up the queues that only receive, in a turn in which they have nothing to
+    /// receive or to send.
+    Settle,
+    /// The lane gives up the queues that have joined; packets leave by those before them again.
+    Withdraw,
+}
+
 /// Replacement of queues in one lane: at most one request at a time.
 ///
 /// # Examples
 /// ```
 /// use std::sync::Arc;
 ///
-/// use fastlane_core::{Lane, LaneConfig, Packet, Pool, Port, PortId, QueueSwap, Verdict};
+/// use fastlane_core::{Lane, LaneConfig, Packet, Pool, Port, PortId, QueueChange, QueueSwap, Verdict};
 /// use fastlane_local::memory::Memory;
 /// use fastlane_table::SharedMemory;
 /// use fastlane_table::counters::Counters;
@@ -50,7 +69,8 @@ const DONE: u8 = 3;
 /// let swap = Arc::new(QueueSwap::default());
 /// lane.swap_queues_by(Arc::clone(&swap));
 ///
-/// swap.request(0, vec![], vec![]); // in the main thread: the port loses its queues
+/// // In the main thread: the port loses its queues.
+/// swap.request(0, QueueChange::Replace, vec![], vec![]);
 /// let mut result = swap.result();
 /// while result.is_none() {
 ///     lane.turn();
@@ -58,7 +78,7 @@ const DONE: u8 = 3;
 /// }
 /// let mut detached = result.expect("the lane has answered").detached;
 /// detached[0].disconnect();
-/// swap.request(0, vec![], detached); // their frames return to the pool
+/// swap.request(0, QueueChange::Replace, vec![], detached); // their frames return to the pool
 /// while swap.result().is_none() {
 ///     lane.turn();
 /// }
@@ -68,6 +88,8 @@ const DONE: u8 = 3;
 #[derive(Default)]
 pub struct QueueSwap {
     state: AtomicU8,
+    /// True if queues leave with what they have.
+    is_urgent: AtomicBool,
     /// Number of queues of the lane, which the lane writes.
     queues: AtomicUsize,
     content: Mutex<Content>,
@@ -77,6 +99,7 @@ pub struct QueueSwap {
 #[derive(Default)]
 struct Content {
     port: usize,
+    change: QueueChange,
     installed: Vec<Box<dyn Queue>>,
     detached: Vec<DetachedQueue>,
     retired: Vec<DetachedQueue>,
@@ -129,24 +152,30 @@ impl QueueSwap {
         self.state.load(Ordering::Acquire) == FREE
     }
 
-    /// Requests that the lane closes the disconnected queues `retired`, and then has the queues
-    /// `installed` in place of those of a port. The main thread calls it, when the swap
-    /// [is free](Self::is_free).
+    /// Requests that the lane closes the disconnected queues `retired`, and then changes the queues
+    /// of a port. The main thread calls it, when the swap [is free](Self::is_free).
     pub fn request(
         &self,
         port: usize,
+        change: QueueChange,
         installed: Vec<Box<dyn Queue>>,
         retired: Vec<DetachedQueue>,
     ) {
         let mut content = self.content();
         let room = self.queues.load(Ordering::Relaxed) + installed.len();
-        content.port = port;
+        (content.port, content.change) = (port, change);
+        self.is_urgent.store(false, Ordering::Relaxed);
         content.detached.reserve(room);
         content.slots.reserve(room);
         content.installed.extend(installed);
         content.retired.extend(retired);
         drop(content);
         self.state.store(REQUESTED, Ordering::Release);
+    }
+
+    /// Lets queues leave with what they still have to receive or to send, which is lost.
+    pub fn hurry(&self) {
+        self.is_urgent.store(true, Ordering::Relaxed);
     }
 
     /// Leaves disconnected queues to the lane for its [close](crate::Lane::close), whatever request
@@ -188,13 +217,20 @@ impl QueueSwap {
         // Only `leave` can hold the lock now; the next look finds it free.
         let Ok(mut content) = self.content.try_lock() else { return true };
         let content = &mut *content;
+        if content.change == QueueChange::Settle
+            && !self.is_urgent.load(Ordering::Relaxed)
+            && !ports.may_settle(content.port, pool)
+        {
+            return true;
+        }
         for retired in &mut content.retired {
             let losses = retired.close(pool);
             ports.add_past_losses(retired.port, losses);
         }
         let (installed, slots) = (&mut content.installed, &mut content.slots);
-        let (port, detached) = (content.port, &mut content.detached);
-        ports.replace_queues(port, installed, slots, pool, |queue| {
+        let (port, change) = (content.port, content.change);
+        let detached = &mut content.detached;
+        ports.change_queues(port, change, installed, slots, pool, |queue| {
             let counted = queue.statistics();
             detached.push(DetachedQueue { port, queue, counted });
             counted

@@ -12,9 +12,10 @@ use serde::Serialize;
 
 use crate::capture::Captures;
 use crate::config::plan::MAX_TABLES;
-use crate::describe::Application;
+use crate::describe::{Application, Description};
 use crate::handover::Handover;
 use crate::message_rings::MessageRings;
+use crate::port_switch::Switcher;
 use crate::reshard::Resharder;
 use crate::rule_reload::RuleReloader;
 use crate::session::{
@@ -36,6 +37,7 @@ pub(crate) struct SessionResources {
     pub(crate) messages: Option<MessageRings>,
     pub(crate) resharder: Option<Resharder>,
     pub(crate) handover: Option<Arc<Handover>>,
+    pub(crate) switcher: Option<Switcher>,
 }
 
 impl Session {
@@ -51,13 +53,14 @@ impl Session {
         counters: &Counters,
     ) -> Result<Self, SessionError> {
         let resources = SessionResources::default();
-        Self::serve(Reservation::new(path)?, application, counters, resources)
+        let description = Description::new(application.clone());
+        Self::serve(Reservation::new(path)?, description, counters, resources)
     }
 
     /// Serves the session at a reserved path, with all `resources` of the application.
     pub(crate) fn serve(
         reservation: Reservation,
-        application: &Application,
+        description: Description,
         counters: &Counters,
         resources: SessionResources,
     ) -> Result<Self, SessionError> {
@@ -66,14 +69,14 @@ impl Session {
             let path = path.clone();
             move |source| SessionError::Start { path, what, source }
         };
-        let body = serde_json::to_vec(application).map_err(io::Error::other);
+        let body = serde_json::to_vec(&*description.get()).map_err(io::Error::other);
         let body = body.map_err(failed("the application cannot be described"))?;
         if body.len() > LIMIT {
             return Err(SessionError::TooLong { path: path.clone(), limit: LIMIT });
         }
         let counters = read_only(counters.memory().as_fd())
             .map_err(failed("the counters cannot be reopened read-only through /proc"))?;
-        let service = AppService::new(body, counters, resources);
+        let service = AppService::new(description, counters, resources);
         serve(reservation, service).map_err(failed("no eventfd or thread could be created"))
     }
 }
@@ -81,8 +84,7 @@ impl Session {
 /// Service of a running application.
 #[derive(Debug)]
 struct AppService {
-    /// The description of the application as JSON.
-    description: Vec<u8>,
+    description: Description,
     counters: Arc<OwnedFd>,
     resources: SessionResources,
     /// Rules and shards. Their changes wait for the kernel and for lanes, so workers make them.
@@ -95,7 +97,7 @@ struct AppService {
 }
 
 impl AppService {
-    fn new(description: Vec<u8>, counters: OwnedFd, mut resources: SessionResources) -> Self {
+    fn new(description: Description, counters: OwnedFd, mut resources: SessionResources) -> Self {
         let (holder, capturing, counters) = (None, None, Arc::new(counters));
         let rules = Arc::new(Mutex::new(resources.rules.take()));
         let resharder = Arc::new(Mutex::new(resources.resharder.take()));
@@ -194,7 +196,9 @@ impl AppService {
 impl Service for AppService {
     fn greeting(&mut self) -> Reply {
         let descriptors = vec![Arc::clone(&self.counters)];
-        Reply { kind: Kind::Application, body: self.description.clone(), descriptors }
+        // The names in it are checked, so it always becomes JSON.
+        let body = serde_json::to_vec(&*self.description.get()).unwrap_or_default();
+        Reply { kind: Kind::Application, body, descriptors }
     }
 
     fn reply(
@@ -221,6 +225,13 @@ impl Service for AppService {
             Kind::Shards => {
                 let Shards { moved } = read_request(body)?;
                 return Ok(self.shards(moved));
+            }
+            Kind::Switch => {
+                let switcher = self.resources.switcher.clone();
+                let switcher = switcher.ok_or("the application's ports cannot be switched")?;
+                let request = read_request(body)?;
+                let work = move || reply(kind, &switcher.switch(request)?);
+                return Ok(Response::Work(Box::new(work)));
             }
             Kind::Handover => {
                 let HandoverRequest { from, .. } = read_request(body)?;

@@ -62,6 +62,14 @@ pub fn read_as<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
     parse_text(&path.display().to_string(), &read(path)?)
 }
 
+/// Reads the settings of a driver, an object with one key.
+///
+/// # Errors
+/// The first mistake, with its remedy.
+pub fn driver(value: Value) -> Result<raw::Driver, Error> {
+    parse_value("driver", value)
+}
+
 /// Returns the JSON schema of a file that is read as a `T`.
 #[must_use]
 pub fn schema_of<T: JsonSchema>() -> String {

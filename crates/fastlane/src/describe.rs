@@ -1,5 +1,7 @@
 //! Description of a running application, as returned by the session and the metrics.
 
+use std::sync::{Arc, PoisonError, RwLock};
+
 use serde::{Deserialize, Serialize};
 
 /// Description of a running application. Lanes and ports are in the order of their counters.
@@ -44,4 +46,28 @@ pub struct PortFacts {
     pub queues: usize,
     /// Path of packets labelled `Kernel` into Linux; `None` if they are dropped.
     pub kernel: Option<String>,
+}
+
+/// Description of this application, as it is at present.
+#[derive(Clone, Debug)]
+pub(crate) struct Description(Arc<RwLock<Arc<Application>>>);
+
+impl Description {
+    /// Creates the description at the start.
+    pub(crate) fn new(application: Application) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(application))))
+    }
+
+    /// Returns the present description.
+    pub(crate) fn get(&self) -> Arc<Application> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes the description of a port.
+    pub(crate) fn change_port(&self, port: usize, change: impl FnOnce(&mut PortFacts)) {
+        let mut application = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(port) = Arc::make_mut(&mut application).ports.get_mut(port) {
+            change(port);
+        }
+    }
 }

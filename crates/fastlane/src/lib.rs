@@ -98,6 +98,7 @@ pub mod mirror;
 mod numa;
 mod open;
 mod port_monitor;
+mod port_switch;
 mod privileges;
 mod program;
 mod reshard;

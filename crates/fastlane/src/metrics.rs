@@ -14,7 +14,7 @@ use fastlane_table::counters::Counters;
 use prometheus_client::registry::Registry;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::describe::Application;
+use crate::describe::{Application, Description};
 
 mod collector;
 mod http;
@@ -69,13 +69,13 @@ impl Metrics {
         application: &Application,
         counters: &Counters,
     ) -> Result<Self, MetricsError> {
-        Self::serve_with(address, application, counters, vec![])
+        Self::serve_with(address, Description::new(application.clone()), counters, vec![])
     }
 
     /// Serves the counters and further collectors.
     pub(crate) fn serve_with(
         address: SocketAddr,
-        application: &Application,
+        description: Description,
         counters: &Counters,
         more: Vec<Box<dyn prometheus_client::collector::Collector>>,
     ) -> Result<Self, MetricsError> {
@@ -88,7 +88,7 @@ impl Metrics {
         let (local, listener) = bind().map_err(|source| MetricsError::Bind { address, source })?;
         let wake = Arc::new(Doorbell::create().map_err(failed("no event descriptor"))?);
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Collector::new(application, counters)));
+        registry.register_collector(Box::new(Collector::new(description, counters)));
         more.into_iter().for_each(|collector| registry.register_collector(collector));
         let endpoint = Endpoint { listener, wake: Arc::clone(&wake), registry };
         let thread = std::thread::Builder::new().name("metrics".to_owned());

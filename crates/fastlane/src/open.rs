@@ -17,6 +17,7 @@ mod lane_filter;
 mod link_state;
 mod local;
 mod memif;
+mod port_device;
 mod port_handover;
 mod port_reentry;
 mod port_tap;
@@ -38,8 +39,8 @@ pub(crate) use devices::Devices;
 pub(crate) use exchange::{LaneExchanges, connect};
 pub(crate) use port_handover::{InheritedPorts, PortHandover, PortManifest};
 pub(crate) use preflight::examine;
-pub(crate) use reopen::reopen;
-pub(crate) use reopened::{LaneMemory, ReopenedDevice};
+pub(crate) use reopen::{CLOSED_DRIVERS, open_beside, reopen};
+pub(crate) use reopened::{LaneMemory, Reopened, ReopenedDevice};
 
 /// Opens all ports of `plan`. Inherited ports are taken over; if that fails, `discard` makes those
 /// who hold their descriptors close them, and all ports are opened anew.

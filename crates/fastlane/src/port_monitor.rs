@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use fastlane_core::{Queue, QueueChange};
 use fastlane_kernel::Interface;
 use fastlane_table::counters::{Counters, DownReason, PortCounter};
 
@@ -16,13 +17,16 @@ use crate::Error;
 use crate::agent::Interfaces;
 use crate::config::plan::Plan;
 use crate::config::raw::Driver;
+use crate::describe::Description;
 use crate::handover::Handover;
 use crate::mirror::MirrorThread;
 use crate::open::{Devices, LaneMemory, reopen};
+use crate::port_switch::SwitchRequests;
 
 mod interface_events;
 mod lane_swaps;
 mod monitored_port;
+mod switching;
 
 use interface_events::InterfaceEvents;
 pub(crate) use lane_swaps::{LaneSwap, LaneSwaps};
@@ -45,7 +49,11 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) counters: &'a Counters,
     pub(crate) handover: &'a Handover,
     pub(crate) mirror: Option<&'a MirrorThread>,
+    pub(crate) description: &'a Description,
 }
+
+/// Queue with the index of its lane.
+type LaneQueue = (usize, Box<dyn Queue>);
 
 /// Monitor of the interfaces that ports share with Linux, and of DPDK's devices. It belongs to the
 /// main thread.
@@ -57,6 +65,7 @@ pub(crate) struct PortMonitor<'a> {
     /// Eventfd of removed DPDK devices.
     removals: Option<OwnedFd>,
     lanes: LaneSwaps,
+    switches: SwitchRequests,
     ports: Vec<MonitoredPort>,
     /// Index of each port's interface in Linux.
     linux_interfaces: Vec<Option<u32>>,
@@ -69,19 +78,28 @@ impl<'a> PortMonitor<'a> {
         interfaces: Vec<(usize, Interface)>,
         linux_interfaces: Vec<Option<u32>>,
         lanes: LaneSwaps,
+        switches: SwitchRequests,
     ) -> Self {
         let source = lock(around.devices).interfaces.clone();
-        let of_linux = interfaces.into_iter().map(|(number, interface)| {
+        for (number, interface) in &interfaces {
             let down = (!interface.up).then_some(DownReason::LinkDown);
-            around.counters.set_down_reason(number, down);
-            MonitoredPort::new(number, Some(interface))
+            around.counters.set_down_reason(*number, down);
+        }
+        let mut interfaces = interfaces;
+        let mut interface = |number| {
+            let at = interfaces.iter().position(|(it, _)| *it == number)?;
+            Some(interfaces.swap_remove(at).1)
+        };
+        let ports = around.plan.ports.iter().cloned();
+        let ports = ports.map(|port| {
+            let interface = interface(usize::from(port.id.0));
+            MonitoredPort::new(port, interface)
         });
-        let dpdk = around.plan.ports.iter().filter(|it| matches!(it.driver, Driver::Dpdk(_)));
-        let dpdk = dpdk.map(|port| MonitoredPort::new(usize::from(port.id.0), None));
-        let ports = of_linux.chain(dpdk).collect();
+        let ports = ports.collect();
         let removals = lock(around.devices).removal_events();
         let events = InterfaceEvents::of(&source);
-        Self { around, events, interfaces: source, removals, lanes, ports, linux_interfaces }
+        let interfaces = source;
+        Self { around, events, interfaces, removals, lanes, switches, ports, linux_interfaces }
     }
 
     /// Returns the parts of the application.
@@ -89,15 +107,18 @@ impl<'a> PortMonitor<'a> {
         self.around
     }
 
-    /// Returns the descriptors that become readable when an interface changes or a device is
-    /// removed.
+    /// Returns the descriptors that become readable when an interface changes, a device is removed
+    /// or a switch is asked for.
     pub(crate) fn interrupts(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.events.interrupt().into_iter().chain(self.removals.iter().map(AsFd::as_fd))
+        let requests = std::iter::once(self.switches.interrupt());
+        let events = self.events.interrupt().into_iter();
+        events.chain(self.removals.iter().map(AsFd::as_fd)).chain(requests)
     }
 
     /// Returns the time until the next step, at most `most`.
     pub(crate) fn timeout(&self, most: Duration) -> Duration {
-        if self.lanes.is_busy() { most.min(SWAP_INTERVAL) } else { most }
+        let switches = self.ports.iter().any(|it| matches!(it.phase, Phase::Switching(_)));
+        if self.lanes.is_busy() || switches { most.min(SWAP_INTERVAL) } else { most }
     }
 
     /// Follows the events since the last step and continues replacements.
@@ -107,6 +128,7 @@ impl<'a> PortMonitor<'a> {
     /// cannot be reopened.
     pub(crate) fn step(&mut self) -> Result<(), Error> {
         self.receive_events();
+        self.begin_switches();
         for (lane, result) in self.lanes.step() {
             let port = self.ports.iter_mut().find(|port| port.number == result.port);
             let Some(port) = port else { continue };
@@ -131,10 +153,10 @@ impl<'a> PortMonitor<'a> {
             // Each step looks at all devices, so the count does not matter.
             let _ = rustix::io::read(removals, &mut [0; 8]);
         }
-        let (ports, plan) = (&mut self.ports, self.around.plan);
+        let ports = &mut self.ports;
         let is_complete = self.events.receive(|event| {
             for port in &mut *ports {
-                let is_named = configured_name(&plan.ports[port.number]) == Some(&*event.name);
+                let is_named = configured_name(&port.plan) == Some(&*event.name);
                 let index = port.interface.as_ref().map(|interface| interface.index);
                 port.is_due |= is_named || index == Some(event.index);
             }
@@ -147,6 +169,7 @@ impl<'a> PortMonitor<'a> {
     fn advance(&mut self, index: usize) -> Result<(), Error> {
         let number = self.ports[index].number;
         if self.lanes.has_requests(number) {
+            self.hurry(index);
             return Ok(());
         }
         match &self.ports[index].phase {
@@ -164,6 +187,10 @@ impl<'a> PortMonitor<'a> {
             }
             Phase::Installing(_) => {
                 self.start(index);
+                Ok(())
+            }
+            Phase::Switching(_) => {
+                self.advance_switch(index);
                 Ok(())
             }
         }
@@ -192,16 +219,17 @@ impl<'a> PortMonitor<'a> {
             }
         };
         port.interface = Some(now.clone());
-        let plan = &self.around.plan.ports[port.number];
+        let number = port.number;
+        let plan = &self.ports[index].plan;
         if before.mtu != now.mtu
-            && let Err(error) = lock(self.around.devices).set_mtu(port.number, now.mtu)
+            && let Err(error) = lock(self.around.devices).set_mtu(number, now.mtu)
         {
             tracing::warn!("port `{}`: {error}; restart the application", plan.name);
         }
         report_changes(plan, &before, &now);
         if before.up != now.up {
             let down = (!now.up).then_some(DownReason::LinkDown);
-            self.around.counters.set_down_reason(port.number, down);
+            self.around.counters.set_down_reason(number, down);
         }
         let followed = |it: &Interface| (it.mac, it.mtu, it.carrier);
         let is_changed = match self.interfaces.agent() {
@@ -211,7 +239,8 @@ impl<'a> PortMonitor<'a> {
         if is_changed || self.ports[index].unfollowed.is_some() {
             self.follow(index);
         }
-        if matches!(plan.driver, Driver::AfXdp(_)) && before.receive_queues != now.receive_queues {
+        let is_af_xdp = matches!(self.ports[index].plan.driver, Driver::AfXdp(_));
+        if is_af_xdp && before.receive_queues != now.receive_queues {
             self.queues_changed(index, &before, &now);
         }
         Ok(())
@@ -220,7 +249,7 @@ impl<'a> PortMonitor<'a> {
     fn removed(&mut self, index: usize) -> Result<(), Error> {
         let port = &mut self.ports[index];
         port.is_removed = true;
-        let plan = &self.around.plan.ports[port.number];
+        let plan = &port.plan;
         self.around.counters.set_down_reason(port.number, Some(DownReason::Removed));
         let (what, remedy, state) = match &port.interface {
             Some(interface) => (format!("interface {}", interface.name), "create", "back and up"),
@@ -252,7 +281,7 @@ impl<'a> PortMonitor<'a> {
         let followed = lock(self.around.devices).follow(port.number, port.interface.as_ref());
         let refusal = followed.err();
         if let Some(reason) = refusal.as_ref().filter(|it| port.unfollowed.as_ref() != Some(*it)) {
-            let name = &self.around.plan.ports[port.number].name;
+            let name = &port.plan.name;
             tracing::warn!("port `{name}`: its path into Linux does not follow yet: {reason}");
         }
         port.is_due |= refusal.is_some();
@@ -263,7 +292,7 @@ impl<'a> PortMonitor<'a> {
     /// reach nobody.
     fn queues_changed(&mut self, index: usize, before: &Interface, now: &Interface) {
         let port = &mut self.ports[index];
-        let plan = &self.around.plan.ports[port.number];
+        let plan = &port.plan;
         let (Interface { name, receive_queues, .. }, before) = (now, before.receive_queues);
         let change = format!("port `{}`: {name} has {receive_queues} receive queues", plan.name);
         if plan.reopen_within.is_none() || self.around.handover.holds_ports() {
@@ -289,8 +318,8 @@ impl<'a> PortMonitor<'a> {
         let port = &mut self.ports[index];
         (port.since, port.phase) = (Instant::now(), Phase::Detaching);
         port.refusal = None;
-        for lane in &self.around.plan.ports[port.number].lanes {
-            self.lanes.request(*lane, port.number, Vec::new(), Vec::new());
+        for lane in &port.plan.lanes {
+            self.lanes.request(*lane, port.number, QueueChange::Replace, vec![], vec![]);
         }
     }
 
@@ -307,7 +336,7 @@ impl<'a> PortMonitor<'a> {
         if port.is_removed {
             // No driver has the frames any more.
             for (lane, queue) in port.detached.drain(..) {
-                self.lanes.request(lane, port.number, Vec::new(), vec![queue]);
+                self.lanes.request(lane, port.number, QueueChange::Replace, vec![], vec![queue]);
             }
         }
     }
@@ -315,7 +344,7 @@ impl<'a> PortMonitor<'a> {
     /// Opens a closed port if its interface exists and is up.
     fn try_reopen(&mut self, index: usize) -> Result<(), Error> {
         let port = &mut self.ports[index];
-        let plan = &self.around.plan.ports[port.number];
+        let plan = &port.plan;
         let retry = if port.interface.is_some() { RETRY } else { DPDK_RETRY };
         (port.is_due, port.retry) = (false, Instant::now() + retry);
         let (down, reason) = match configured_name(plan).map(|name| self.interfaces.query(name)) {
@@ -342,7 +371,7 @@ impl<'a> PortMonitor<'a> {
     fn refused(&mut self, index: usize, down: DownReason, reason: String) -> Result<(), Error> {
         let port = &mut self.ports[index];
         self.around.counters.set_down_reason(port.number, Some(down));
-        let plan = &self.around.plan.ports[port.number];
+        let plan = &port.plan;
         let within = plan.reopen_within.unwrap_or_default();
         if port.since.elapsed() >= within {
             return Err(Error::Run(format!(
@@ -363,7 +392,7 @@ impl<'a> PortMonitor<'a> {
     fn reopen(&mut self, index: usize) -> Result<(), Error> {
         let other_queues = self.other_queues(self.ports[index].number);
         let port = &mut self.ports[index];
-        let plan = &self.around.plan.ports[port.number];
+        let plan = &port.plan;
         let agent = lock(self.around.devices).agent.clone();
         let memory = LaneMemory { layouts: self.lanes.layouts(), other_queues, agent };
         let reopened = reopen(self.around.plan, plan, &mut lock(self.around.devices), &memory)?;
@@ -375,16 +404,21 @@ impl<'a> PortMonitor<'a> {
             let installed = mine.map(|(_, queue)| queue).collect();
             let mine = port.detached.extract_if(.., |(number, _)| *number == lane);
             let retired = mine.map(|(_, queue)| queue).collect();
-            self.lanes.request(lane, port.number, installed, retired);
+            self.lanes.request(lane, port.number, QueueChange::Replace, installed, retired);
         }
         Ok(())
+    }
+
+    /// Returns the number of AF_XDP queues of each lane.
+    fn queues_of_all(&self) -> Vec<usize> {
+        self.other_queues(usize::MAX)
     }
 
     /// Returns the number of AF_XDP queues of each lane, those of a port aside.
     fn other_queues(&self, port: usize) -> Vec<usize> {
         let mut counts = vec![0; self.lanes.layouts().len()];
         for other in self.ports.iter().filter(|other| other.number != port) {
-            let plan = &self.around.plan.ports[other.number];
+            let plan = &other.plan;
             if matches!(plan.driver, Driver::AfXdp(_)) {
                 let queues = other.interface.as_ref().map_or(0, |it| it.receive_queues as usize);
                 (0..queues).for_each(|queue| counts[Plan::lane_of(plan, queue)] += 1);
@@ -396,7 +430,7 @@ impl<'a> PortMonitor<'a> {
     /// Starts a reopened port, whose queues the lanes have.
     fn start(&mut self, index: usize) {
         let port = &mut self.ports[index];
-        let plan = &self.around.plan.ports[port.number];
+        let plan = &port.plan;
         let Phase::Installing(device) = std::mem::replace(&mut port.phase, Phase::Open) else {
             return;
         };

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use crate::app_service::SessionResources;
 use crate::capture::Captures;
 use crate::config::plan::Plan;
-use crate::describe::{Application, LaneFacts, PortFacts};
+use crate::describe::{Application, Description, LaneFacts, PortFacts};
 use crate::handover::{Handover, Takeover};
 use crate::lane_memory::{self, LaneFaults};
 use crate::message_rings::MessageRings;
@@ -32,7 +32,7 @@ use crate::service_manager::ServiceManager;
 use crate::session::{Reservation, Session};
 use crate::summary::Summary;
 use crate::tables::Tables;
-use crate::{Error, LaneInfo};
+use crate::{Error, LaneInfo, port_switch};
 
 /// Interval at which the main thread checks the stop flag and publishes the counters of steering.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -75,7 +75,11 @@ where
     let devices = Arc::new(Mutex::new(devices));
     let rings = |kib| MessageRings::open(&mut lanes, kib, takeover.messages.take());
     let messages = plan.messages.map(rings).transpose()?;
-    let application = describe(plan, facts);
+    let description = Description::new(describe(plan, facts));
+    let (switcher, switches) = port_switch::channel().map_err(|error| {
+        let reason = format!("no descriptor for requests ({error}); raise `ulimit -n`");
+        service("session", reason)
+    })?;
     let mailboxes: Vec<Arc<CaptureMailbox>> = plan.lanes.iter().map(|_| Arc::default()).collect();
     let handover = Arc::new(Handover::new(plan, &tables, handover, messages.as_ref()));
     let outcomes = tables.outcome_metrics();
@@ -86,12 +90,13 @@ where
         messages,
         resharder: migration.map(Resharder::new),
         handover: Some(Arc::clone(&handover)),
+        switcher: Some(switcher),
     };
-    let session = Session::serve(reservation, &application, &counters, resources)
+    let session = Session::serve(reservation, description.clone(), &counters, resources)
         .map_err(|error| service("session", error.to_string()))?;
     let mut collectors: Vec<Box<dyn Collector>> = vec![Box::new(outcomes)];
     collectors.extend(mirror.as_ref().map(|it| Box::new(it.metrics()) as Box<dyn Collector>));
-    let metrics = metrics(plan, &application, &counters, collectors)?;
+    let metrics = metrics(plan, description.clone(), &counters, collectors)?;
     let service_manager = takeover.finish(&handover);
     let notify =
         |state: &str| service_manager.iter().for_each(|it: &ServiceManager| it.notify(state));
@@ -99,12 +104,19 @@ where
     let swaps = LaneSwaps::new(lanes.iter().map(|lane| lane.pool.layout()).collect());
     let lanes = lane_setups(lanes, exchanges, mailboxes, swaps.of_lanes());
     let (devices, handover) = (&*devices, &*handover);
-    let around =
-        Surroundings { plan, devices, counters: &counters, handover, mirror: mirror.as_ref() };
-    let monitor = PortMonitor::new(around, shared_interfaces, linux_interfaces, swaps);
+    let (counters, mirror_thread) = (&counters, mirror.as_ref());
+    let around = Surroundings {
+        plan,
+        devices,
+        counters,
+        handover,
+        mirror: mirror_thread,
+        description: &description,
+    };
+    let monitor = PortMonitor::new(around, shared_interfaces, linux_interfaces, swaps, switches);
     let lost = supervise(with_applications(plan, apps, lanes), stop, monitor, &notify);
     drop((session, metrics, mirror));
-    check_frames(Summary::new(&application, &counters), lost)
+    check_frames(Summary::new(&description.get(), counters), lost)
 }
 
 /// Runs the lanes until all have ended, then closes the devices. Returns the number of frames that
@@ -192,12 +204,12 @@ fn check_frames(summary: Summary, lost: Result<usize, Error>) -> Result<Summary,
 /// Starts the metrics endpoint if the plan has one.
 fn metrics(
     plan: &Plan,
-    application: &Application,
+    description: Description,
     counters: &Counters,
     collectors: Vec<Box<dyn Collector>>,
 ) -> Result<Option<Metrics>, Error> {
     let Some(address) = plan.metrics else { return Ok(None) };
-    let metrics = Metrics::serve_with(address, application, counters, collectors);
+    let metrics = Metrics::serve_with(address, description, counters, collectors);
     let failed =
         |error: MetricsError| Error::Service { what: "metrics", reason: error.to_string() };
     metrics.map(Some).map_err(failed)

@@ -7,7 +7,7 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use fastlane_steer::{Program, Rules, Settings};
+use fastlane_steer::{Program, Rules, Settings, has_tcx};
 
 use crate::error::{Error, NET_ADMIN};
 use crate::interface::Interface;
@@ -102,6 +102,37 @@ impl Reentry {
             remove_mirred(self.tap.index, interface)?;
         }
         self.program = redirect(&self.tap, interface, self.method)?;
+        Ok(())
+    }
+}
+
+impl Reentry {
+    /// Redirects to an interface by this method. Frames on their way are redirected by the former
+    /// one or by this.
+    ///
+    /// # Errors
+    /// Those of [`open`]. The call can be repeated.
+    pub fn enter(&mut self, interface: &Interface, method: Method) -> Result<(), Error> {
+        check_mac(interface, method)?;
+        self.follow_mac(interface)?;
+        let before = std::mem::replace(&mut self.method, method);
+        // The program comes before the filter of `mirred`, so both may be there. Older kernels
+        // keep both in one queueing discipline.
+        match (before, method) {
+            (Method::Redirect { .. }, Method::Mirred) if has_tcx() => {
+                redirect_by_mirred(self.tap.index, interface)?;
+                self.program = None;
+            }
+            (Method::Mirred, Method::Redirect { .. }) if has_tcx() => {
+                self.program = redirect(&self.tap, interface, method)?;
+                remove_mirred(self.tap.index, interface)?;
+            }
+            _ => {
+                self.program = None;
+                remove_mirred(self.tap.index, interface)?;
+                self.program = redirect(&self.tap, interface, method)?;
+            }
+        }
         Ok(())
     }
 }

@@ -148,8 +148,10 @@ impl Program {
     }
 }
 
-/// Returns true if the kernel attaches programs to an interface's ingress by a link (tcx).
-fn has_tcx() -> bool {
+/// Returns true if the kernel attaches programs to an interface's ingress by a link (tcx). They then
+/// come before the filters of `tc`.
+#[must_use]
+pub fn has_tcx() -> bool {
     // LINUX_VERSION_CODE of Linux 6.6.
     KernelVersion::current().is_ok_and(|version| version.code() >= 6 << 16 | 6 << 8)
 }

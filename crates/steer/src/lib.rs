@@ -40,6 +40,7 @@ mod rules;
 mod settings;
 mod test_run;
 
+pub use attach::has_tcx;
 pub use error::ProgramError;
 pub use key::{KeyField, Keyed, LaneKey};
 pub use link::XdpMode;

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use fastlane_table::counters::PortCounters;
 
 use super::{Egress, KernelPeer, LanePort, LanePorts, QueueSlot};
-use crate::{Filter, Pool, Port, Queue, Statistics, TxMemory};
+use crate::{Filter, Pool, Port, Queue, QueueChange, Statistics, TxMemory};
 
 impl QueueSlot {
     fn new(
@@ -71,7 +71,8 @@ impl LanePorts {
                 all.kernel_peers.push(KernelPeer { slot, receives: path.receives });
                 all.kernel_peers.len() - 1
             });
-            all.ports.push(LanePort { first, count, kernel_peer, filter: port.filter });
+            let filter = port.filter;
+            all.ports.push(LanePort { first, count, leaving: 0, kernel_peer, filter });
             all.counters.push(port.counters);
         }
         all
@@ -85,17 +86,26 @@ impl LanePorts {
         }
     }
 
-    /// Replaces the queues of a port. `slots` is empty and has room for all queues of the lane; it
-    /// returns empty. `detach` takes each old queue and returns the losses that it has counted.
-    pub(crate) fn replace_queues(
+    /// Returns true if the queues of a port that only receive have nothing to receive or to send.
+    pub(crate) fn may_settle(&mut self, port: usize, pool: &mut Pool) -> bool {
+        let LanePort { first, count, leaving, .. } = self.ports[port];
+        let leaving = &mut self.queues[first + count..first + count + leaving];
+        leaving.iter_mut().all(|slot| !slot.queue.flush(pool) && !slot.queue.arm())
+    }
+
+    /// Changes the queues of a port. `slots` is empty and has room for all queues of the lane; it
+    /// returns empty. `detach` takes each queue that is given up and returns the losses that it has
+    /// counted.
+    pub(crate) fn change_queues(
         &mut self,
         port: usize,
+        change: QueueChange,
         installed: &mut Vec<Box<dyn Queue>>,
         slots: &mut Vec<QueueSlot>,
         pool: &Pool,
         mut detach: impl FnMut(Box<dyn Queue>) -> Statistics,
     ) {
-        let LanePort { first, count, .. } = self.ports[port];
+        let LanePort { first, count, leaving, .. } = self.ports[port];
         let (added, counters) = (installed.len(), &self.counters[port]);
         let mut installed = installed
             .drain(..)
@@ -106,15 +116,28 @@ impl LanePorts {
             if at == first {
                 self.queues.extend(installed.by_ref());
             }
-            match slot.port == port {
-                true => self.past_losses[port] += detach(slot.queue),
-                false => self.queues.push(slot),
+            let stays = slot.port != port
+                || match change {
+                    QueueChange::Replace => false,
+                    QueueChange::Join => true,
+                    QueueChange::Settle => at < first + count,
+                    QueueChange::Withdraw => at >= first + count,
+                };
+            match stays {
+                true => self.queues.push(slot),
+                false => self.past_losses[port] += detach(slot.queue),
             }
         }
         self.queues.extend(installed); // of the last port, which had no queue
-        self.ports[port].count = added;
+        let (exits, others) = match change {
+            QueueChange::Replace => (added, 0),
+            QueueChange::Join => (added, count + leaving),
+            QueueChange::Settle => (added + count, 0),
+            QueueChange::Withdraw => (added + leaving, 0),
+        };
+        (self.ports[port].count, self.ports[port].leaving) = (exits, others);
         for later in &mut self.ports[port + 1..] {
-            later.first = later.first - count + added;
+            later.first = later.first - (count + leaving) + exits + others;
         }
     }
 

@@ -29,6 +29,7 @@
 //! | `fastlane capture NAME` | writes packets with their verdicts as pcapng |
 //! | `fastlane tables NAME` | shows tables, their fill and their writers |
 //! | `fastlane reload NAME` | replaces the steering rules while packets flow |
+//! | `fastlane switch NAME PORT DRIVER` | moves a port to another driver while packets flow |
 //! | `fastlane keep NAME` | holds tables, sockets and frames while the fast path restarts |
 //!
 //! They read shared memory, so lanes do not notice them. A program reads the same counters:

@@ -10,7 +10,7 @@ use prometheus_client::encoding::{
 };
 use prometheus_client::metrics::MetricType;
 
-use crate::describe::{Application, PortFacts};
+use crate::describe::{Application, Description, PortFacts};
 use crate::threads;
 
 /// Label names and values of a sample.
@@ -19,22 +19,23 @@ type Labels<'a> = Vec<(&'static str, &'a str)>;
 /// Collector that reads the counters at each scrape.
 #[derive(Debug)]
 pub(super) struct Collector {
-    application: Application,
+    description: Description,
     counters: Counters,
     /// Lane numbers as label values.
     lanes: Vec<String>,
 }
 
 impl Collector {
-    pub(super) fn new(application: &Application, counters: &Counters) -> Self {
+    pub(super) fn new(description: Description, counters: &Counters) -> Self {
         let lanes = (0..counters.lanes()).map(|lane| lane.to_string()).collect();
-        Self { application: application.clone(), counters: counters.clone(), lanes }
+        Self { description, counters: counters.clone(), lanes }
     }
 }
 
 impl prometheus_client::collector::Collector for Collector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = Page { encoder, collector: self };
+        let application = &self.description.get();
+        let mut page = Page { encoder, collector: self, application };
         page.facts()?;
         page.lanes()?;
         page.lane_packets()?;
@@ -47,11 +48,12 @@ impl prometheus_client::collector::Collector for Collector {
 struct Page<'e, 'a> {
     encoder: DescriptorEncoder<'e>,
     collector: &'a Collector,
+    application: &'a Application,
 }
 
 impl<'a> Page<'_, 'a> {
     fn facts(&mut self) -> fmt::Result {
-        let application = &self.collector.application;
+        let application = self.application;
         let build = vec![("name", &*application.name), ("version", &*application.version)];
         self.info("fastlane_build", "The application and its version.", vec![build])?;
         let any = || "any".to_owned();
@@ -76,7 +78,7 @@ impl<'a> Page<'_, 'a> {
 
     /// Writes for each port if it is up, and the reason if not.
     fn port_states(&mut self) -> fmt::Result {
-        let Collector { application, counters, .. } = self.collector;
+        let (application, counters) = (self.application, &self.collector.counters);
         let help = "1 while the port receives and sends; 0 while it cannot, by the reason.";
         let mut metric =
             self.encoder.encode_descriptor("fastlane_port_up", help, None, MetricType::Gauge)?;
@@ -221,7 +223,7 @@ impl<'a> Page<'_, 'a> {
         let mut samples = vec![];
         for counter in PortCounter::ALL {
             let Some(result) = counter.name().strip_prefix("steer_") else { continue };
-            for (port, facts) in self.collector.application.ports.iter().enumerate() {
+            for (port, facts) in self.application.ports.iter().enumerate() {
                 let labels = [port_labels(facts), vec![("result", result)]].concat();
                 let count = self.collector.counters.port_total(port, counter);
                 samples.push((labels, Number::Count(count)));
@@ -287,7 +289,7 @@ impl<'a> Page<'_, 'a> {
         counter: PortCounter,
         member: Option<(&'static str, &'static str)>,
     ) -> Vec<Sample<'a>> {
-        let Collector { application, counters, .. } = self.collector;
+        let (application, counters) = (self.application, &self.collector.counters);
         let mut samples = vec![];
         for (port, facts) in application.ports.iter().enumerate() {
             let mut add = |lane: Labels<'a>, count| {

@@ -15,6 +15,12 @@ use crate::agent::{AgentClient, Interfaces, RemoteSteering};
 use crate::config::plan::{Plan, PortPlan};
 use crate::config::raw;
 
+/// Method of re-entry: the port lets frames with the mark pass.
+pub(super) const REENTRY: Method = Method::Redirect { mark: REENTRY_MARK };
+
+/// How the port works, for its description.
+const MODE: &str = "ring in, sendmmsg out";
+
 /// Opens the rings and attaches the steering program.
 pub(super) fn open(
     context: &mut OpenContext<'_>,
@@ -32,10 +38,9 @@ pub(super) fn open(
         }
     }
     let queues = u32::try_from(port.lanes.len()).unwrap_or(u32::MAX);
-    let method = Method::Redirect { mark: REENTRY_MARK };
-    kernel_path::open_shared(context, port, &interface, method, queues)?;
+    kernel_path::open_shared(context, port, &interface, REENTRY, queues)?;
     let number = usize::from(port.id.0);
-    context.facts[number].mode = "ring in, sendmmsg out".to_owned();
+    context.facts[number].mode = MODE.to_owned();
     context.shares(port, interface);
     context.devices.af_packet.push((number, device));
     Ok(())
@@ -59,7 +64,8 @@ pub(super) fn reopen(
     });
     let queues = queues.collect();
     let interface = Some(interface);
-    Ok(Reopened { interface, queues, device: ReopenedDevice::AfPacket(Box::new(device)) })
+    let (mode, device) = (MODE.to_owned(), ReopenedDevice::AfPacket(Box::new(device)));
+    Ok(Reopened { interface, mode, queues, device })
 }
 
 /// Opens the sockets, by the agent if there is one.

@@ -17,6 +17,10 @@ use crate::agent::{AgentClient, Interfaces, RemoteSteering};
 use crate::config::plan::{Plan, PortPlan};
 use crate::config::raw::{self, AfXdpMode};
 
+/// Method of re-entry. In generic XDP mode a redirect would run the program again; mirred works in
+/// all modes.
+pub(super) const REENTRY: Method = Method::Mirred;
+
 /// Attaches the steering program. [`open_sockets`] follows once all devices are attached.
 pub(super) fn attach(
     context: &mut OpenContext<'_>,
@@ -44,8 +48,7 @@ pub(super) fn attach(
         }
         None => open_device(context.plan, port, xdp, &interface, agent.as_ref())?,
     };
-    // In generic XDP mode a redirect would run the program again; mirred works in all modes.
-    kernel_path::open_shared(context, port, &interface, Method::Mirred, queues)?;
+    kernel_path::open_shared(context, port, &interface, REENTRY, queues)?;
     context.devices.af_xdp.push((usize::from(port.id.0), device));
     context.xdp_queues.push(queues);
     context.shares(port, interface);
@@ -143,7 +146,7 @@ pub(super) fn reopen(
     let interface = preflight::of_af_xdp(plan, port, xdp, &interfaces)?;
     let port = &PortPlan { rules: rules.clone(), ..port.clone() };
     let (mut device, count) = open_device(plan, port, xdp, &interface, memory.agent.as_ref())?;
-    let (mut queues, mut sockets) = (Vec::new(), Vec::new());
+    let (mut queues, mut sockets, mut modes) = (Vec::new(), Vec::new(), String::new());
     for (lane, layout) in memory.layouts.iter().enumerate() {
         let mine = (0..count).filter(|queue| Plan::lane_of(port, *queue as usize) == lane);
         let mine: Vec<u32> = mine.collect();
@@ -158,6 +161,7 @@ pub(super) fn reopen(
         };
         for opened in opened.map_err(|reason| Error::port(&port.name, reason))? {
             tracing::info!("port `{}`: queue {}: {}", port.name, opened.queue, opened.mode);
+            add_mode(&mut modes, &opened);
             let socket = opened.handle.interrupt().map(|socket| socket.try_clone_to_owned());
             let socket = socket.transpose().map_err(|error| {
                 let reason = format!("duplicating a socket: {error}; raise `ulimit -n`");
@@ -168,7 +172,17 @@ pub(super) fn reopen(
         }
     }
     let interface = Some(interface);
-    Ok(Reopened { interface, queues, device: ReopenedDevice::AfXdp { device, sockets } })
+    let device = ReopenedDevice::AfXdp { device, sockets };
+    Ok(Reopened { interface, mode: modes, queues, device })
+}
+
+/// Adds the mode of a queue to those of its port.
+fn add_mode(modes: &mut String, queue: &af_xdp::OpenedQueue) {
+    let bound = queue.mode.to_string();
+    if !modes.contains(&bound) {
+        modes.push_str(if modes.is_empty() { "" } else { " and " });
+        modes.push_str(&bound);
+    }
 }
 
 /// Opens or takes over the AF_XDP sockets, lane by lane.
@@ -182,13 +196,7 @@ pub(super) fn open_sockets(context: &mut OpenContext<'_>) -> Result<(), Error> {
         hand_over_lane(context, lane, &opened);
         for queue in opened {
             let port = &context.plan.ports[usize::from(queue.port.0)];
-            let mode = &mut context.facts[usize::from(queue.port.0)].mode;
-            let bound = queue.mode.to_string();
-            if !mode.contains(&bound) {
-                let separator = if mode.is_empty() { "" } else { " and " };
-                mode.push_str(separator);
-                mode.push_str(&bound);
-            }
+            add_mode(&mut context.facts[usize::from(queue.port.0)].mode, &queue);
             queue.notes.iter().for_each(|note| tracing::info!("port `{}`: {note}", port.name));
             context.add(lane, port, Box::new(queue.handle));
         }

@@ -13,6 +13,7 @@ use super::dpdk_environment::Dpdk;
 use super::kernel_peer::KernelPeer;
 use super::lane_filter::LaneRules;
 use super::link_state::Link;
+use super::port_device::PortDevice;
 use super::port_reentry::PortReentry;
 use super::port_tap::PortTap;
 use crate::agent::{AgentClient, Interfaces};
@@ -39,6 +40,8 @@ pub(crate) struct Devices {
     pub(super) reentries: Vec<(usize, PortReentry)>,
     /// Rules in force on interfaces that Linux keeps, by port.
     pub(super) shared_rules: Vec<(usize, Rules)>,
+    /// Devices of ports that get another one, until all that they have received was read.
+    leaving: Vec<(usize, PortDevice)>,
     /// Steering counters of devices that were closed, by port.
     past_counts: Vec<(usize, Counts)>,
     lane_rules: Vec<(usize, LaneRules)>,
@@ -51,12 +54,17 @@ pub(crate) struct Devices {
 /// Losses below the queues of a port.
 struct PortLosses {
     port: usize,
+    /// Losses of queues that are closed.
+    past: Statistics,
     readers: Vec<LossReader>,
 }
 
 impl PortLosses {
-    fn read(&self) -> Statistics {
-        let mut losses = Statistics::default();
+    fn read(&mut self) -> Statistics {
+        for ended in self.readers.extract_if(.., |reader| reader.has_ended()) {
+            self.past += ended.read();
+        }
+        let mut losses = self.past;
         self.readers.iter().for_each(|reader| losses += reader.read());
         losses
     }
@@ -67,7 +75,10 @@ impl Devices {
     pub(super) fn add_losses(&mut self, port: usize, reader: LossReader) {
         match self.losses.iter_mut().find(|losses| losses.port == port) {
             Some(losses) => losses.readers.push(reader),
-            None => self.losses.push(PortLosses { port, readers: vec![reader] }),
+            None => {
+                let past = Statistics::default();
+                self.losses.push(PortLosses { port, past, readers: vec![reader] });
+            }
         }
     }
 
@@ -133,15 +144,12 @@ impl Devices {
     pub(crate) fn publish(&mut self, counters: &Counters) {
         self.links.iter_mut().for_each(|link| link.update(counters));
         self.lane_rules.iter_mut().for_each(|(_, rules)| rules.sweep());
-        for (port, device) in &self.af_xdp {
-            let counts = device.counts().ok();
-            self.publish_counts(counters, *port, counts);
+        let xdp = self.af_xdp.iter().map(|(port, device)| (*port, device.counts().ok()));
+        let packet = self.af_packet.iter().map(|(port, device)| (*port, device.counts().ok()));
+        for (port, counts) in xdp.chain(packet) {
+            self.publish_counts(counters, port, counts);
         }
-        for (port, device) in &self.af_packet {
-            let counts = device.counts().ok();
-            self.publish_counts(counters, *port, counts);
-        }
-        for losses in &self.losses {
+        for losses in &mut self.losses {
             losses.read().store(&counters.shared_port(losses.port));
         }
     }
@@ -150,7 +158,9 @@ impl Devices {
     fn publish_counts(&self, counters: &Counters, port: usize, counts: Option<Counts>) {
         let Some(counts) = counts else { return };
         let past = self.past_counts.iter().find(|(number, _)| *number == port);
-        let past = past.map(|(_, counts)| *counts).unwrap_or_default();
+        let mut past = past.map(|(_, counts)| *counts).unwrap_or_default();
+        let leaving = self.leaving.iter().filter(|(number, _)| *number == port);
+        leaving.filter_map(|(_, it)| it.counts()).for_each(|it| add_counts(&mut past, &it));
         let port = counters.shared_port(port);
         port.store(PortCounter::SteerClaimed, past.claimed + counts.claimed);
         port.store(PortCounter::SteerPassed, past.passed + counts.passed);
@@ -175,29 +185,53 @@ impl Devices {
 
     /// Closes the device of a port and detaches its steering program.
     pub(crate) fn close_port(&mut self, port: usize) {
-        self.dpdk_links.retain(|(number, _)| *number != port);
-        let links = self.links.iter_mut().filter(|link| link.number() == port);
-        links.for_each(Link::remove_device);
-        let xdp = self.af_xdp.extract_if(.., |(number, _)| *number == port);
-        let counts_at_end = |device: af_xdp::Device| {
-            let counts = device.counts().ok();
-            device.close();
-            counts
-        };
-        let xdp: Vec<_> = xdp.map(|(_, device)| counts_at_end(device)).collect();
-        let packet = self.af_packet.extract_if(.., |(number, _)| *number == port);
-        let counts_at_end = |device: af_packet::Device| {
-            let counts = device.counts().ok();
-            device.close();
-            counts
-        };
-        let packet: Vec<_> = packet.map(|(_, device)| counts_at_end(device)).collect();
-        for counts in xdp.into_iter().chain(packet).flatten() {
-            match self.past_counts.iter_mut().find(|(number, _)| *number == port) {
-                Some((_, past)) => add_counts(past, &counts),
-                None => self.past_counts.push((port, counts)),
-            }
+        let device = self.take_device(port);
+        self.close_device(port, device);
+    }
+
+    /// Lets the device of a port, which [leaves](Self::exchange_device), be closed.
+    pub(crate) fn close_leaving(&mut self, port: usize) {
+        let leaving: Vec<_> = self.leaving.extract_if(.., |(number, _)| *number == port).collect();
+        leaving.into_iter().for_each(|(_, device)| self.close_device(port, device));
+    }
+
+    fn close_device(&mut self, port: usize, device: PortDevice) {
+        let Some(counts) = device.close() else { return };
+        match self.past_counts.iter_mut().find(|(number, _)| *number == port) {
+            Some((_, past)) => add_counts(past, &counts),
+            None => self.past_counts.push((port, counts)),
         }
+    }
+
+    /// Takes the device of a port away, which goes on as it is.
+    pub(super) fn take_device(&mut self, port: usize) -> PortDevice {
+        let is_of = |number: usize| number == port;
+        let xdp = self.af_xdp.extract_if(.., |(number, _)| is_of(*number)).map(|(_, it)| it);
+        let packet = self.af_packet.extract_if(.., |(number, _)| is_of(*number)).map(|(_, it)| it);
+        let dpdk = self.dpdk_links.extract_if(.., |(number, _)| is_of(*number)).map(|(_, it)| it);
+        let links = self.links.iter_mut().filter(|link| is_of(link.number()));
+        let link = links.filter_map(Link::remove_device);
+        PortDevice {
+            xdp: xdp.collect(),
+            packet: packet.collect(),
+            dpdk: dpdk.collect(),
+            link: link.collect(),
+        }
+    }
+
+    /// Gives a device back that was [taken away](Self::take_device).
+    pub(super) fn restore_device(&mut self, port: usize, device: PortDevice) {
+        let PortDevice { xdp, packet, dpdk, link } = device;
+        self.af_xdp.extend(xdp.into_iter().map(|it| (port, it)));
+        self.af_packet.extend(packet.into_iter().map(|it| (port, it)));
+        self.dpdk_links.extend(dpdk.into_iter().map(|it| (port, it)));
+        let links = self.links.iter_mut().filter(|it| it.number() == port);
+        links.zip(link).for_each(|(it, device)| it.set_device(device));
+    }
+
+    /// Records a device that leaves: it claims nothing more.
+    pub(super) fn add_leaving(&mut self, port: usize, device: PortDevice) {
+        self.leaving.push((port, device));
     }
 
     /// Follows another MTU of a port's interface.
@@ -231,7 +265,7 @@ impl Devices {
     }
 }
 
-fn add_counts(sum: &mut Counts, counts: &Counts) {
+pub(super) fn add_counts(sum: &mut Counts, counts: &Counts) {
     sum.claimed += counts.claimed;
     sum.passed += counts.passed;
     sum.uncovered += counts.uncovered;

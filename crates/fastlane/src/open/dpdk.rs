@@ -67,7 +67,8 @@ pub(super) fn reopen(
     let dpdk = dpdk.ok_or_else(|| Error::port(&port.name, "DPDK does not run; restart"))?;
     let (environment, memories) = (dpdk.environment(), dpdk.memories_of(&port.lanes));
     let (device, queues) = open_device(environment, port, &settings(raw), &memories, rules)?;
-    Ok(Reopened { interface: None, queues, device: ReopenedDevice::Dpdk(device.link()) })
+    let mode = mode(&device, port, environment);
+    Ok(Reopened { interface: None, mode, queues, device: ReopenedDevice::Dpdk(device.link()) })
 }
 
 /// Opens a device with a queue for each lane of the port. Returns the queues, each with the index

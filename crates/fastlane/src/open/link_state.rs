@@ -18,12 +18,21 @@ pub(super) struct Link {
 }
 
 /// Source of a link state.
-pub(super) trait LinkState: Send {
+pub(crate) trait LinkState: Send {
     /// Returns whether the link is up, and a detail to log behind `up` or `down`.
     fn state(&self) -> (bool, String);
 
     /// Ends the arrivals of the device before its queues are closed, if it can.
     fn end_arrivals(&self) {}
+}
+
+/// Link of an interface that Linux keeps, whose state the port monitor follows.
+pub(super) struct OfInterface;
+
+impl LinkState for OfInterface {
+    fn state(&self) -> (bool, String) {
+        (true, String::new())
+    }
 }
 
 impl Link {
@@ -38,12 +47,12 @@ impl Link {
         self.number
     }
 
-    /// Gives up the device, which was removed. The carrier of the kernel peer goes down.
-    pub(super) fn remove_device(&mut self) {
-        self.device = None;
+    /// Gives up the device and returns it. The carrier of the kernel peer goes down.
+    pub(super) fn remove_device(&mut self) -> Option<Box<dyn LinkState>> {
         if self.last.take().is_some_and(|(was_up, _)| was_up) {
             self.set_carrier(false);
         }
+        self.device.take()
     }
 
     /// Follows the device of a reopened port.

@@ -1,8 +1,10 @@
 //! Ports over memif: shared memory with a peer process.
 
+use fastlane_core::Queue;
 use fastlane_memif::{Address, MemifSettings, Role};
 
 use super::link_state::LinkState;
+use super::reopened::{Reopened, ReopenedDevice};
 use super::{Hardware, OpenContext, preflight};
 use crate::Error;
 use crate::config::plan::PortPlan;
@@ -23,15 +25,29 @@ pub(super) fn open(
         context.add(*lane, port, Box::new(queue));
     }
     let number = usize::from(port.id.0);
-    let role = match raw.role {
-        MemifRole::Server => "server",
-        MemifRole::Client => "client",
-    };
-    context.facts[number].mode = format!("{role} at {}", raw.socket);
+    context.facts[number].mode = mode(raw);
     let mtu = preflight::room(context.plan) - FRAME_OVERHEAD;
     context.hardware[number] = Hardware { mac: None, mtu: Some(mtu as u32) };
     context.states[number] = Some(Box::new(link));
     Ok(())
+}
+
+/// Opens the port while the lanes run.
+pub(super) fn reopen(port: &PortPlan, raw: &raw::Memif) -> Result<Reopened, Error> {
+    let opened = fastlane_memif::open(settings(port, raw), port.id);
+    let (link, queues) = opened.map_err(|error| Error::port(&port.name, error))?;
+    let queues = port.lanes.iter().zip(queues);
+    let queues = queues.map(|(lane, queue)| (*lane, Box::new(queue) as Box<dyn Queue>)).collect();
+    Ok(Reopened { interface: None, mode: mode(raw), queues, device: ReopenedDevice::Memif(link) })
+}
+
+/// Describes the role and the socket.
+fn mode(raw: &raw::Memif) -> String {
+    let role = match raw.role {
+        MemifRole::Server => "server",
+        MemifRole::Client => "client",
+    };
+    format!("{role} at {}", raw.socket)
 }
 
 impl LinkState for fastlane_memif::Link {

@@ -49,6 +49,21 @@ impl PortReentry {
         }
     }
 
+    /// Enters by an interface, in the manner of another driver. Frames on their way enter in one
+    /// manner or the other.
+    ///
+    /// # Errors
+    /// The reason of the kernel.
+    pub(super) fn enter(&mut self, interface: &Interface, method: Method) -> Result<(), String> {
+        match self {
+            Self::Own(reentry) => {
+                reentry.enter(interface, method).map_err(|error| error.to_string())
+            }
+            // The agent chooses the method; `fastlane switch` refuses its ports.
+            Self::Agent(agent, number) => agent.redirect(*number, interface.index),
+        }
+    }
+
     /// Redirects to another interface, which has taken the place of a removed one.
     ///
     /// # Errors

@@ -1,13 +1,21 @@
-//! Reopening of ports whose interface or device was removed, while the lanes run.
+//! Opening of ports while the lanes run: again, because their interface or device was removed, or
+//! on another driver.
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use fastlane_kernel::Interface;
+
+use super::link_state::{Link, OfInterface};
 use super::reopened::{LaneMemory, Reopened, ReopenedDevice};
-use super::{Devices, af_packet, af_xdp, dpdk};
+use super::{Devices, af_packet, af_xdp, dpdk, memif};
 use crate::Error;
 use crate::config::plan::{Plan, PortPlan};
 use crate::config::raw::Driver;
 use crate::lane_memory;
+
+/// Refusal of a driver that opens no port while the lanes run.
+pub(crate) const CLOSED_DRIVERS: &str = "this driver can only be opened at the start; use af-xdp, \
+                                         af-packet, dpdk or memif, or restart the application";
 
 /// Opens a port again, with the rules that are in force.
 ///
@@ -20,24 +28,42 @@ pub(crate) fn reopen(
     memory: &LaneMemory<'_>,
 ) -> Result<Reopened, Error> {
     let number = usize::from(port.id.0);
+    let reopened = open_beside(plan, port, devices, memory)?;
+    if let (Some(reentry), Some(interface)) = (devices.reentry(number), &reopened.interface) {
+        let redirected = reentry.redirect_to(interface);
+        redirected.map_err(|error| Error::port(&port.name, error))?;
+    }
+    Ok(reopened)
+}
+
+/// Opens a port, with the rules that are in force, while its present device goes on.
+///
+/// # Errors
+/// Returns the first obstacle; what was opened is closed. The call can be repeated.
+pub(crate) fn open_beside(
+    plan: &Plan,
+    port: &PortPlan,
+    devices: &mut Devices,
+    memory: &LaneMemory<'_>,
+) -> Result<Reopened, Error> {
+    let number = usize::from(port.id.0);
     let rules = devices.rules_in_force(number).unwrap_or(&port.rules);
-    let reopened = match &port.driver {
+    let opened = match &port.driver {
         Driver::AfXdp(xdp) => af_xdp::reopen(plan, port, xdp, rules, memory)?,
         Driver::AfPacket(packet) => {
             af_packet::reopen(plan, port, packet, rules, memory.agent.as_ref())?
         }
         Driver::Dpdk(raw) => dpdk::reopen(port, raw, rules, devices.dpdk.as_ref())?,
-        _ => return Err(Error::port(&port.name, "its driver cannot be reopened; restart")),
+        Driver::Memif(raw) => memif::reopen(port, raw)?,
+        Driver::Tap(_) | Driver::Udp(_) | Driver::Pcap(_) | Driver::Memory(_) | Driver::Ring(_) => {
+            return Err(Error::port(&port.name, CLOSED_DRIVERS));
+        }
     };
     // The lanes run: what they touch for the first time must not make them wait.
     lane_memory::prepare(plan)?;
-    if let (Some(reentry), Some(interface)) = (devices.reentry(number), &reopened.interface) {
-        let redirected = reentry.redirect_to(interface);
-        redirected.map_err(|error| Error::port(&port.name, error))?;
-    }
-    let readers = reopened.queues.iter().filter_map(|(_, queue)| queue.loss_reader());
+    let readers = opened.queues.iter().filter_map(|(_, queue)| queue.loss_reader());
     readers.for_each(|reader| devices.add_losses(number, reader));
-    Ok(reopened)
+    Ok(opened)
 }
 
 impl Devices {
@@ -53,6 +79,11 @@ impl Devices {
                 mine.for_each(|it| it.set_device(Box::new(link.clone())));
                 self.dpdk_links.push((port, link));
             }
+            ReopenedDevice::Memif(link) => {
+                if let Some(mine) = self.links.iter_mut().find(|it| it.number() == port) {
+                    mine.set_device(Box::new(link));
+                }
+            }
             ReopenedDevice::AfXdp { mut device, sockets } => {
                 let claims = sockets.iter().try_for_each(|(queue, socket)| {
                     device.claim_for(*queue, socket.as_fd()).map_err(|error| error.to_string())
@@ -62,6 +93,56 @@ impl Devices {
             }
         }
         Ok(())
+    }
+
+    /// Gives a port another device, whose queues the lanes have. What its present device has
+    /// received stays in the rings of its queues; it leaves until it is
+    /// [closed](Self::close_leaving).
+    ///
+    /// # Errors
+    /// Returns the kernel's refusal; the present device goes on then.
+    pub(crate) fn exchange_device(
+        &mut self,
+        port: &PortPlan,
+        device: ReopenedDevice,
+    ) -> Result<(), String> {
+        let number = usize::from(port.id.0);
+        let mut past = self.take_device(number);
+        if !self.links.iter().any(|link| link.number() == number) {
+            self.links.push(Link::new(port, Box::new(OfInterface), None));
+        }
+        if port.driver.is_shared() {
+            let mine = self.links.iter_mut().filter(|link| link.number() == number);
+            mine.for_each(|link| link.set_device(Box::new(OfInterface)));
+        }
+        // Frames are claimed by one of the two at any time: XDP comes before AF_PACKET.
+        if let Err(reason) = self.start_port(number, device) {
+            self.close_port(number);
+            self.restore_device(number, past);
+            return Err(reason);
+        }
+        if let Err(reason) = past.release() {
+            tracing::warn!("port `{}`: its former device claims frames: {reason}", port.name);
+        }
+        self.add_leaving(number, past);
+        Ok(())
+    }
+
+    /// Lets the path of a port into Linux enter by the interface of its device, in the manner of
+    /// its driver.
+    ///
+    /// # Errors
+    /// The kernel's refusal; packets labelled `Kernel` may be lost then.
+    pub(crate) fn enter_by(
+        &mut self,
+        port: &PortPlan,
+        interface: &Interface,
+    ) -> Result<(), String> {
+        let Some(reentry) = self.reentry(usize::from(port.id.0)) else { return Ok(()) };
+        match port.driver {
+            Driver::AfPacket(_) => reentry.enter(interface, af_packet::REENTRY),
+            _ => reentry.enter(interface, af_xdp::REENTRY),
+        }
     }
 
     /// Returns the descriptor that becomes readable when a DPDK device was removed, or `None`

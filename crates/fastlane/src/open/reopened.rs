@@ -1,4 +1,4 @@
-//! Ports that were opened again, before they are started.
+//! Ports that were opened while the lanes run, before they are started.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fastlane_core::{PoolLayout, Queue};
 use fastlane_kernel::{Interface, af_packet};
 
+use super::link_state::LinkState;
 use crate::agent::AgentClient;
 
 /// Memory of the lanes, which AF_XDP sockets use.
@@ -18,11 +19,13 @@ pub(crate) struct LaneMemory<'a> {
     pub(crate) agent: Option<Arc<AgentClient>>,
 }
 
-/// Port that was opened again. It receives once the lanes have its queues and its device is
+/// Port that was opened while the lanes run. It receives once the lanes have its queues and its device is
 /// [started](super::Devices::start_port).
 pub(crate) struct Reopened {
     /// Interface in Linux; `None` for a device that Linux does not have.
     pub(crate) interface: Option<Interface>,
+    /// Mode selected by the driver, for the description.
+    pub(crate) mode: String,
     /// Queues, each with the index of its lane.
     pub(crate) queues: Vec<(usize, Box<dyn Queue>)>,
     pub(crate) device: ReopenedDevice,
@@ -37,4 +40,15 @@ pub(crate) enum ReopenedDevice {
     },
     AfPacket(Box<af_packet::Device>),
     Dpdk(fastlane_dpdk::Link),
+    Memif(fastlane_memif::Link),
+}
+
+impl Reopened {
+    /// Returns true unless a peer must connect first.
+    pub(crate) fn is_connected(&self) -> bool {
+        match &self.device {
+            ReopenedDevice::Memif(link) => LinkState::state(link).0,
+            _ => true,
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use fastlane_core::{DetachedQueue, PoolLayout, Queue, QueueSwap, SwapResult};
+use fastlane_core::{DetachedQueue, PoolLayout, Queue, QueueChange, QueueSwap, SwapResult};
 use fastlane_table::Doorbell;
 use rustix::event::epoll;
 
@@ -38,8 +38,8 @@ impl LaneSwap {
         Self { swap: Arc::default(), interrupts, doorbell }
     }
 
-    fn begin(&self, Request { port, installed, retired }: Request) {
-        self.swap.request(port, installed, retired);
+    fn begin(&self, Request { port, change, installed, retired }: Request) {
+        self.swap.request(port, change, installed, retired);
         self.doorbell.iter().for_each(|doorbell| doorbell.ring());
     }
 
@@ -56,6 +56,7 @@ impl LaneSwap {
 /// A request that waits for its lane.
 struct Request {
     port: usize,
+    change: QueueChange,
     installed: Vec<Box<dyn Queue>>,
     retired: Vec<DetachedQueue>,
 }
@@ -95,16 +96,21 @@ impl LaneSwaps {
         self.lanes.iter().map(|lane| lane.lane.clone()).collect()
     }
 
-    /// Requests that a lane closes the queues `retired` and has the queues `installed` in place of
-    /// those of a port.
+    /// Requests that a lane closes the queues `retired`, and changes those of a port.
     pub(crate) fn request(
         &mut self,
         lane: usize,
         port: usize,
+        change: QueueChange,
         installed: Vec<Box<dyn Queue>>,
         retired: Vec<DetachedQueue>,
     ) {
-        self.lanes[lane].waiting.push_back(Request { port, installed, retired });
+        self.lanes[lane].waiting.push_back(Request { port, change, installed, retired });
+    }
+
+    /// Lets queues leave a lane with what they still have.
+    pub(crate) fn hurry(&self, lane: usize) {
+        self.lanes[lane].lane.swap.hurry();
     }
 
     /// Returns true if a request is open.

@@ -5,6 +5,7 @@ use std::time::Instant;
 use fastlane_core::DetachedQueue;
 use fastlane_kernel::Interface;
 
+use super::switching::PortSwitch;
 use crate::config::plan::PortPlan;
 use crate::config::raw::Driver;
 use crate::open::ReopenedDevice;
@@ -12,7 +13,9 @@ use crate::open::ReopenedDevice;
 /// Interface or device of a port and the progress of its replacement.
 pub(super) struct MonitoredPort {
     pub(super) number: usize,
-    /// Interface in Linux; `None` for a DPDK device.
+    /// Settings, with the driver that it has at present.
+    pub(super) plan: PortPlan,
+    /// Interface in Linux, if it has one.
     pub(super) interface: Option<Interface>,
     pub(super) phase: Phase,
     /// Begin of the replacement.
@@ -43,14 +46,17 @@ pub(super) enum Phase {
     Closed,
     /// The lanes are receiving its new queues.
     Installing(Box<ReopenedDevice>),
+    /// It is switched to another driver.
+    Switching(Box<PortSwitch>),
 }
 
 impl MonitoredPort {
     /// Creates the state of an open port, with its interface in Linux if it has one.
-    pub(super) fn new(number: usize, interface: Option<Interface>) -> Self {
+    pub(super) fn new(plan: PortPlan, interface: Option<Interface>) -> Self {
         let now = Instant::now();
         Self {
-            number,
+            number: usize::from(plan.id.0),
+            plan,
             interface,
             phase: Phase::Open,
             since: now,

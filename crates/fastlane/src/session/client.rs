@@ -18,9 +18,12 @@ use serde::de::DeserializeOwned;
 use super::SessionError;
 use super::listener;
 use super::protocol::{self, Kind, REQUEST_LIMIT, VERSION};
-use super::requests::{Changes, NewRules, Reload, ReplacedRules, ShardList, Shards};
+use super::requests::{
+    Changes, NewRules, Reload, ReplacedRules, ShardList, Shards, Switch, SwitchReport,
+};
 use super::transfer::{ReceiveError, Received, has_ended, receive};
 use crate::capture::{CaptureGrant, CaptureStream, Request};
+use crate::config::raw::Driver;
 use crate::config::rules::Rule;
 use crate::describe::Application;
 use crate::threads;
@@ -107,6 +110,15 @@ impl Client {
     /// no progress; nothing has changed then.
     pub fn shards(&self, moved: Option<(u8, usize)>) -> Result<ShardList, SessionError> {
         Ok(self.ask(Kind::Shards, &Shards { moved })?.0)
+    }
+
+    /// Switches a port to another driver while it runs, and returns once the former one is closed.
+    /// Sessions, tables, and held packets stay as they are.
+    ///
+    /// # Errors
+    /// Fails if the application refuses; the port then stays on its driver.
+    pub fn switch(&self, port: &str, driver: Driver) -> Result<SwitchReport, SessionError> {
+        Ok(self.ask(Kind::Switch, &Switch { port: port.to_owned(), driver })?.0)
     }
 
     /// Sends a request. Returns the body and the descriptors of the reply.

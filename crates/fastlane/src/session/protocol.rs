@@ -20,6 +20,7 @@
 //! | 8 shards | a shard and its lane, or nothing | the lane of each shard |
 //! | 9 handover | index of the first descriptor | the manifest; descriptors |
 //! | 10 reload | the text of a configuration | the ports whose rules have changed |
+//! | 11 switch | a port and its new driver | the report |
 //!
 //! All bodies are JSON, except that of a refusal. Numbers are little endian. Magic, version and the
 //! form of a refusal are the same in every version, so that each side can report a mismatch.
@@ -88,10 +89,11 @@ pub(crate) enum Kind {
     Shards = 8,
     Handover = 9,
     Reload = 10,
+    Switch = 11,
 }
 
 impl Kind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Application,
         Self::Refusal,
         Self::Capture,
@@ -102,6 +104,7 @@ impl Kind {
         Self::Shards,
         Self::Handover,
         Self::Reload,
+        Self::Switch,
     ];
 
     /// Returns true if a client may send a message of this kind.

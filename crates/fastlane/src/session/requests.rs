@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use serde::de::DeserializeOwned;
 
+use crate::config::raw::Driver;
 use crate::config::rules::Rule;
 use crate::tables::TableFacts;
 
@@ -54,6 +55,31 @@ pub struct ReplacedRules {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Changes {
     pub(crate) ports: Vec<ReplacedRules>,
+}
+
+/// Request to switch a port to another driver.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Switch {
+    /// Name of the port.
+    pub(crate) port: String,
+    pub(crate) driver: Driver,
+}
+
+/// Report of a port that was switched to another driver.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct SwitchReport {
+    /// Driver and mode before.
+    pub before: String,
+    /// Driver and mode now.
+    pub now: String,
+    /// Packets of the port that were lost meanwhile, by its counters.
+    pub lost: u64,
+    /// Time in seconds in which the port neither sent nor received.
+    pub silent_seconds: f64,
+    /// Time in seconds from the request to the end.
+    pub seconds: f64,
 }
 
 /// Reply to `messages`. Its descriptors are the rings, the slow path's doorbell, and the doorbell

@@ -1,0 +1,220 @@
+//! A port that is switched to another driver while packets flow: nothing is lost, Linux keeps its
+//! part, and what cannot be is refused and changes nothing.
+
+use std::path::Path;
+use std::process::Output;
+
+use fastlane_tests::{
+    Application, Echo, LEFT, Lab, Mechanism, Process, Report, binary, eventually, measure,
+};
+use serde_json::{Value, json};
+
+/// Packets per second in the stories about loss.
+const RATE: u64 = 10_000;
+
+/// Returns the number of switches there and back in one trial.
+fn rounds() -> usize {
+    if std::env::var_os("FASTLANE_SOAK").is_some() { 100 } else { 3 }
+}
+
+/// Runs `fastlane switch` for the port `wire`.
+fn attempt(macswap: &Application, words: &[&str]) -> Output {
+    let mut command = std::process::Command::new(binary("fastlane"));
+    command.arg("switch").arg(macswap.session()).arg("wire").args(words);
+    command.output().expect("fastlane can be started")
+}
+
+/// Switches the port `wire`. Returns the report.
+#[track_caller]
+fn switch(macswap: &Application, words: &[&str]) -> Value {
+    let output = attempt(macswap, &[words, &["--json"]].concat());
+    let (stderr, log) = (String::from_utf8_lossy(&output.stderr), macswap.process.stderr());
+    assert!(output.status.success(), "{words:?}: {stderr}\n{log}");
+    serde_json::from_slice(&output.stdout).expect("JSON from fastlane switch")
+}
+
+/// Returns the words that switch to a mechanism.
+fn words(mechanism: Mechanism) -> &'static [&'static str] {
+    match mechanism {
+        Mechanism::XdpNative => &["af-xdp", "mode=native-copy"],
+        Mechanism::XdpGeneric => &["af-xdp", "mode=generic-copy"],
+        Mechanism::Packet => &["af-packet"],
+    }
+}
+
+/// Sends packets from the right host for as long as `switches` takes, and some more.
+fn under_traffic(lab: &Lab, macswap: &Application, switches: impl FnOnce()) -> Report {
+    std::thread::scope(|scope| {
+        let seconds = 3 + 3 * rounds() as u64;
+        let app = json!({
+            "rate-packets-per-second": RATE,
+            "count-packets": RATE * seconds,
+            "flows": {"count": 64, "source-port": 1024, "destination-port": 2152},
+            "linger-ms": 3000,
+        });
+        let driver = json!({"af-packet": {"interface": "wire0", "ring": 16_384}});
+        let report = scope.spawn(move || measure(lab, &lab.right, &driver, app).0);
+        let received = || macswap.totals().wire("received_packets");
+        let before = received();
+        eventually("packets flow", || received() > before + 1000);
+        switches();
+        assert!(!report.is_finished(), "the traffic has ended before the last switch");
+        report.join().expect("the thread does not panic")
+    })
+}
+
+/// Switches a port between two mechanisms under traffic, several times. Asserts that every packet
+/// returns once, and that no frame of a pool is missing at the end.
+fn there_and_back(name: &str, [from, to]: [Mechanism; 2], queues: usize) {
+    let Some(lab) = Lab::new(name, queues) else { return };
+    let mut driver = from.on("wire0");
+    let settings = driver.as_object_mut().and_then(|it| it.values_mut().next()).expect("settings");
+    settings[if from == Mechanism::Packet { "ring" } else { "receive-ring" }] = json!(4096);
+    let mut configuration = Application::steered(&driver);
+    configuration["lanes"] = json!({"cpus": (0..queues).collect::<Vec<_>>(), "frames": 32_768});
+    let macswap = Application::macswap(&lab, configuration);
+    let mut longest = 0.0_f64;
+    let report = under_traffic(&lab, &macswap, || {
+        for _ in 0..rounds() {
+            for mechanism in [to, from] {
+                let report = switch(&macswap, words(mechanism));
+                assert_eq!(report["lost"], 0, "{report}");
+                longest = longest.max(report["seconds"].as_f64().expect("seconds"));
+            }
+        }
+    });
+    let delay = report.0["received"]["latency"]["maximum-ns"].as_u64().unwrap_or(0) / 1_000_000;
+    eprintln!(
+        "{name}: {} switches, {} of {} packets lost, delayed to {delay} ms, at most {longest} s",
+        2 * rounds(),
+        report.lost(),
+        report.sent()
+    );
+    report.assert_intact();
+    let totals = macswap.totals();
+    assert_eq!(totals.wire("received_packets"), report.sent(), "{totals:?}");
+    assert_eq!(totals.drops("wire"), [], "{totals:?}");
+    // Exit status 0 says that all frames are back in their pools.
+    let ended = macswap.stop();
+    assert_eq!(ended.counter("steer_claimed"), report.sent(), "{}", ended.stderr);
+}
+
+#[test]
+fn nothing_is_lost_between_native_af_xdp_and_af_packet() {
+    there_and_back("switch-native", [Mechanism::XdpNative, Mechanism::Packet], 1);
+}
+
+#[test]
+fn nothing_is_lost_between_generic_af_xdp_and_af_packet() {
+    there_and_back("switch-generic", [Mechanism::XdpGeneric, Mechanism::Packet], 1);
+}
+
+#[test]
+fn nothing_is_lost_by_an_application_that_starts_on_af_packet_and_has_two_lanes() {
+    there_and_back("switch-lanes", [Mechanism::Packet, Mechanism::XdpNative], 2);
+}
+
+/// Asserts that Linux on the left host answers, which it does only if packets re-enter.
+#[track_caller]
+fn reaches_linux(lab: &Lab) {
+    eventually("Linux answers", || {
+        lab.right.run(&["ip", "neighbour", "flush", "dev", "wire0"]);
+        lab.right.attempt(&["ping", "-q", "-c", "1", "-W", "1", LEFT]).status.success()
+    });
+}
+
+#[test]
+fn what_is_labelled_for_linux_enters_by_the_way_of_the_present_driver() {
+    let Some(lab) = Lab::new("switch-linux", 1) else { return };
+    let program = Path::new(env!("CARGO_BIN_EXE_all_kernel"));
+    let driver = Mechanism::XdpGeneric.on("wire0");
+    let configuration = json!({"ports": {"wire": {"driver": driver}}});
+    let application = Application::start(&lab, &lab.left, program, configuration);
+    reaches_linux(&lab);
+    for mechanism in [Mechanism::Packet, Mechanism::XdpNative, Mechanism::Packet] {
+        let mut ping = lab.right.command(&["ping", "-q", "-i", "0.01", "-c", "300", LEFT]);
+        ping.stdout(std::process::Stdio::piped());
+        let ping = Process::start(ping);
+        switch(&application, words(mechanism));
+        let ended = ping.wait();
+        assert!(ended.stdout.contains("300 received"), "{mechanism:?}: {}", ended.stdout);
+        assert!(!ended.stdout.contains("duplicates"), "{mechanism:?}: {}", ended.stdout);
+        reaches_linux(&lab);
+    }
+    application.stop();
+}
+
+#[test]
+fn a_port_moves_to_memif_and_back_and_follows_its_interface_then() {
+    let Some(lab) = Lab::new("switch-memif", 1) else { return };
+    let macswap = Application::macswap(
+        &lab,
+        json!({
+            "ports": {"wire": {"driver": Mechanism::XdpNative.on("wire0")}},
+        }),
+    );
+    Echo::new(&lab.right, "wire0").once();
+    // Nobody is there: the port stays.
+    let socket = lab.file("peer.sock").display().to_string();
+    let path = format!("socket={socket}");
+    let refused = attempt(&macswap, &["memif", &path, "role=client"]);
+    let reason = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && reason.contains("no peer has connected within"),
+        "{reason}"
+    );
+    Echo::new(&lab.right, "wire0").once();
+    // The peer joins its socket to another interface.
+    let peer = json!({
+        "ports": {
+            "wire": {"driver": {"memif": {"socket": socket, "role": "server"}}},
+            "far": {"driver": Mechanism::Packet.on("far")},
+        },
+    });
+    lab.wire("far");
+    let bridge = Application::start(&lab, &lab.left, Path::new(env!("CARGO_BIN_EXE_relay")), peer);
+    let report = switch(&macswap, &["memif", &path, "role=client"]);
+    assert!(report["now"].as_str().is_some_and(|now| now.starts_with("memif")), "{report}");
+    Echo::new(&lab.right, "far").once();
+    assert_eq!(macswap.totals().0["application"]["ports"][0]["driver"], "memif");
+    switch(&macswap, &["af-packet", "interface=wire0"]);
+    Echo::new(&lab.right, "wire0").once();
+    bridge.stop();
+    macswap.stop();
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    let Some(lab) = Lab::new("switch-refused", 1) else { return };
+    let macswap =
+        Application::macswap(&lab, Application::steered(&Mechanism::XdpNative.on("wire0")));
+    let mut echo = Echo::new(&lab.right, "wire0");
+    lab.wire("busy");
+    let other = Application::macswap(
+        &lab,
+        json!({"ports": {"wire": {"driver": Mechanism::XdpNative.on("busy")}}}),
+    );
+    for (words, reason) in [
+        (&["af-xdp", "interface=absent"][..], "absent"),
+        (&["af-xdp", "interface=busy"], "busy"),
+        (&["af-xdp", "mode=generic-copy"], "two of its sockets cannot share the queues"),
+        (&["af-xpd"], "did you mean `af-xdp`"),
+        (&["af-packet", "ring=100"], "a power of two"),
+        (&["memory"], "can only be opened at the start"),
+        (&["memif", "socket=@here", "role=server"], "its `steer` list is matched in Linux"),
+        (&["dpdk", "vdev=net_null0"], "its `steer` list is matched in Linux"),
+    ] {
+        let refused = attempt(&macswap, words);
+        let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{words:?}: {stderr}");
+        assert!(stderr.contains(reason), "{words:?}: {stderr}");
+        echo.once();
+    }
+    let mut unknown = std::process::Command::new(binary("fastlane"));
+    unknown.arg("switch").arg(macswap.session()).args(["wires", "af-packet", "interface=wire0"]);
+    let unknown = unknown.output().expect("fastlane can be started");
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("there is no port `wires`"));
+    other.stop();
+    assert_eq!(macswap.totals().drops("wire"), []);
+    macswap.stop();
+}
