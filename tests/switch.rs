@@ -2,10 +2,9 @@
 //! part, and what cannot be is refused and changes nothing.
 
 use std::path::Path;
-use std::process::Output;
 
 use fastlane_tests::{
-    Application, Echo, LEFT, Lab, Mechanism, Process, Report, binary, eventually, measure,
+    Application, Echo, LEFT, Lab, Mechanism, Process, Report, eventually, measure,
 };
 use serde_json::{Value, json};
 
@@ -17,28 +16,19 @@ fn rounds() -> usize {
     if std::env::var_os("FASTLANE_SOAK").is_some() { 100 } else { 3 }
 }
 
-/// Runs `fastlane switch` for the port `wire`.
-fn attempt(macswap: &Application, words: &[&str]) -> Output {
-    let mut command = std::process::Command::new(binary("fastlane"));
-    command.arg("switch").arg(macswap.session()).arg("wire").args(words);
-    command.output().expect("fastlane can be started")
-}
-
 /// Switches the port `wire`. Returns the report.
 #[track_caller]
 fn switch(macswap: &Application, words: &[&str]) -> Value {
-    let output = attempt(macswap, &[words, &["--json"]].concat());
-    let (stderr, log) = (String::from_utf8_lossy(&output.stderr), macswap.process.stderr());
-    assert!(output.status.success(), "{words:?}: {stderr}\n{log}");
-    serde_json::from_slice(&output.stdout).expect("JSON from fastlane switch")
+    let report = macswap.switch("wire", words);
+    report.unwrap_or_else(|error| panic!("{words:?}: {error}\n{}", macswap.process.stderr()))
 }
 
 /// Returns the words that switch to a mechanism.
 fn words(mechanism: Mechanism) -> &'static [&'static str] {
     match mechanism {
-        Mechanism::XdpNative => &["af-xdp", "mode=native-copy"],
-        Mechanism::XdpGeneric => &["af-xdp", "mode=generic-copy"],
-        Mechanism::Packet => &["af-packet"],
+        Mechanism::XdpNative => &["af-xdp", "mode=native-copy", "receive-ring=16384"],
+        Mechanism::XdpGeneric => &["af-xdp", "mode=generic-copy", "receive-ring=16384"],
+        Mechanism::Packet => &["af-packet", "ring=16384"],
     }
 }
 
@@ -69,9 +59,9 @@ fn there_and_back(name: &str, [from, to]: [Mechanism; 2], queues: usize) {
     let Some(lab) = Lab::new(name, queues) else { return };
     let mut driver = from.on("wire0");
     let settings = driver.as_object_mut().and_then(|it| it.values_mut().next()).expect("settings");
-    settings[if from == Mechanism::Packet { "ring" } else { "receive-ring" }] = json!(4096);
+    settings[if from == Mechanism::Packet { "ring" } else { "receive-ring" }] = json!(16_384);
     let mut configuration = Application::steered(&driver);
-    configuration["lanes"] = json!({"cpus": (0..queues).collect::<Vec<_>>(), "frames": 32_768});
+    configuration["lanes"] = json!({"cpus": (0..queues).collect::<Vec<_>>(), "frames": 65_536});
     let macswap = Application::macswap(&lab, configuration);
     let mut longest = 0.0_f64;
     let report = under_traffic(&lab, &macswap, || {
@@ -157,12 +147,8 @@ fn a_port_moves_to_memif_and_back_and_follows_its_interface_then() {
     // Nobody is there: the port stays.
     let socket = lab.file("peer.sock").display().to_string();
     let path = format!("socket={socket}");
-    let refused = attempt(&macswap, &["memif", &path, "role=client"]);
-    let reason = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(
-        !refused.status.success() && reason.contains("no peer has connected within"),
-        "{reason}"
-    );
+    let reason = macswap.switch("wire", &["memif", &path, "role=client"]).expect_err("nobody");
+    assert!(reason.contains("no peer has connected within"), "{reason}");
     Echo::new(&lab.right, "wire0").once();
     // The peer joins its socket to another interface.
     let peer = json!({
@@ -204,16 +190,12 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         (&["memif", "socket=@here", "role=server"], "its `steer` list is matched in Linux"),
         (&["dpdk", "vdev=net_null0"], "its `steer` list is matched in Linux"),
     ] {
-        let refused = attempt(&macswap, words);
-        let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert_eq!(refused.status.code(), Some(1), "{words:?}: {stderr}");
-        assert!(stderr.contains(reason), "{words:?}: {stderr}");
+        let error = macswap.switch("wire", words).expect_err("it cannot be");
+        assert!(error.contains(reason), "{words:?}: {error}");
         echo.once();
     }
-    let mut unknown = std::process::Command::new(binary("fastlane"));
-    unknown.arg("switch").arg(macswap.session()).args(["wires", "af-packet", "interface=wire0"]);
-    let unknown = unknown.output().expect("fastlane can be started");
-    assert!(String::from_utf8_lossy(&unknown.stderr).contains("there is no port `wires`"));
+    let error = macswap.switch("wires", &["af-packet", "interface=wire0"]).expect_err("no port");
+    assert!(error.contains("there is no port `wires`; there are wire"), "{error}");
     other.stop();
     assert_eq!(macswap.totals().drops("wire"), []);
     macswap.stop();

@@ -10,3 +10,4 @@ mod kernels;
 mod rss;
 mod sr_iov;
 mod support;
+mod switching;

@@ -146,6 +146,26 @@ impl Application {
         Totals(serde_json::from_slice(&output.stdout).expect("JSON from fastlane top"))
     }
 
+    /// Runs `fastlane switch` for a port, with further words. Returns its report, or its message.
+    ///
+    /// # Errors
+    /// The message of a refusal.
+    ///
+    /// # Panics
+    /// When it has another exit status than 0 and 1.
+    #[track_caller]
+    pub fn switch(&self, port: &str, words: &[&str]) -> Result<Value, String> {
+        let mut command = Command::new(binary("fastlane"));
+        command.arg("switch").arg(&self.session).arg(port).args(words).arg("--json");
+        let output = command.output().expect("fastlane can be started");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        match output.status.code() {
+            Some(0) => Ok(serde_json::from_slice(&output.stdout).expect("JSON from the command")),
+            Some(1) => Err(message),
+            other => panic!("{words:?}: {other:?}: {message}\n{}", self.process.stderr()),
+        }
+    }
+
     /// Kills the application.
     #[track_caller]
     pub fn kill(self) {

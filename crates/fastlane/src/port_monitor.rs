@@ -26,6 +26,7 @@ use crate::port_switch::SwitchRequests;
 mod interface_events;
 mod lane_swaps;
 mod monitored_port;
+mod rebinding;
 mod switching;
 
 use interface_events::InterfaceEvents;

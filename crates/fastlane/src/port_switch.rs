@@ -11,8 +11,8 @@ use fastlane_table::Doorbell;
 
 use crate::session::{Switch, SwitchReport};
 
-/// Longest wait for the end of a switch. It is shorter than that of a client for its reply.
-const PATIENCE: Duration = Duration::from_millis(4800);
+/// Longest wait of a client for the end of a switch.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Switch that the session asks for.
 pub(crate) struct SwitchRequest {
@@ -56,12 +56,14 @@ impl Switcher {
         let ends = "the application ends; switch the port after its start";
         self.requests.send(SwitchRequest { switch, reply }).map_err(|_| ends.to_owned())?;
         self.bell.ring();
-        result.recv_timeout(PATIENCE).unwrap_or_else(|error| match error {
+        // The reply must reach the client before it gives up.
+        let patience = PATIENCE - Duration::from_secs(1);
+        result.recv_timeout(patience).unwrap_or_else(|error| match error {
             RecvTimeoutError::Disconnected => Err(ends.to_owned()),
             RecvTimeoutError::Timeout => Err(format!(
                 "the switch has not ended within {} s; it goes on, and the log of the application \
                  tells its end",
-                PATIENCE.as_secs_f32()
+                patience.as_secs()
             )),
         })
     }

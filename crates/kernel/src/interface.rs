@@ -4,6 +4,7 @@ use std::io;
 
 use crate::error::{Error, NET_ADMIN};
 use crate::ffi::{Ethtool, GET_FLAGS};
+use crate::link;
 use fastlane_netlink::{self as netlink, Request};
 
 /// Snapshot of a network interface.
@@ -67,6 +68,10 @@ const OFFLOADS: [(u32, &str); 5] = [
 const OFFLOAD_FLAGS: [(u32, &str); 3] =
     [(1 << 15, "large-receive-offload"), (1 << 8, "rx-vlan-offload"), (1 << 7, "tx-vlan-offload")];
 
+/// Attributes of linux/if_link.h: the device that an interface belongs to, and its bus.
+const IFLA_PARENT_DEV_NAME: u16 = 56;
+const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
+
 /// `IFF_LOWER_UP` of linux/if.h.
 const LOWER_UP: u32 = 1 << 16;
 
@@ -117,6 +122,28 @@ impl Interface {
         let mut links = links()?;
         links.sort_by_key(|link| link.index);
         Ok(links.into_iter().map(|link| Self::new(link, &ethtool)).collect())
+    }
+
+    /// Sets the interface up.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] or [`Error::NoPrivilege`].
+    pub fn set_up(&self) -> Result<(), Error> {
+        let action = || format!("setting {} up", self.name);
+        link::set_flags(self.index, libc::IFF_UP, 0)
+            .map_err(|error| Error::kernel(action(), NET_ADMIN, error))
+    }
+
+    /// Returns the bus and the name of the device that the interface belongs to, or `None` if it
+    /// has none or the kernel does not tell (before Linux 5.14).
+    pub(crate) fn parent(&self) -> Result<Option<[String; 2]>, Error> {
+        let header = netlink::link_header(self.index, 0, 0);
+        let answers = netlink::ask(Request::new(libc::RTM_GETLINK, 0, &header));
+        let answers = answers.map_err(|error| refused(&self.name, error))?;
+        let attributes = answers.first().and_then(|answer| answer.get(16..)).unwrap_or_default();
+        let named = |kind| netlink::attribute(attributes, kind).map(netlink::text);
+        let parent = named(IFLA_PARENT_DEV_BUS_NAME).zip(named(IFLA_PARENT_DEV_NAME));
+        Ok(parent.map(|(bus, name)| [bus, name]))
     }
 
     /// Returns true if the offload with this ethtool(8) name is on.

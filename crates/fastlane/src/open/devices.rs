@@ -259,6 +259,11 @@ impl Devices {
         }
     }
 
+    /// Returns true if DPDK runs.
+    pub(crate) fn has_dpdk(&self) -> bool {
+        self.dpdk.is_some()
+    }
+
     /// Returns the re-entry of a port.
     pub(crate) fn reentry(&mut self, port: usize) -> Option<&mut PortReentry> {
         self.reentries.iter_mut().find(|(number, _)| *number == port).map(|(_, it)| it)

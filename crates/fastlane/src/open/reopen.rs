@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use fastlane_kernel::Interface;
 
 use super::link_state::{Link, OfInterface};
+use super::port_device::PortDevice;
 use super::reopened::{LaneMemory, Reopened, ReopenedDevice};
 use super::{Devices, af_packet, af_xdp, dpdk, memif};
 use crate::Error;
@@ -107,7 +108,7 @@ impl Devices {
         device: ReopenedDevice,
     ) -> Result<(), String> {
         let number = usize::from(port.id.0);
-        let mut past = self.take_device(number);
+        let past = self.take_device(number);
         if !self.links.iter().any(|link| link.number() == number) {
             self.links.push(Link::new(port, Box::new(OfInterface), None));
         }
@@ -121,11 +122,22 @@ impl Devices {
             self.restore_device(number, past);
             return Err(reason);
         }
-        if let Err(reason) = past.release() {
+        self.release_and_leave(port, past);
+        Ok(())
+    }
+
+    /// Takes the device of a port from it, which claims nothing more, until it is
+    /// [closed](Self::close_leaving).
+    pub(crate) fn release_device(&mut self, port: &PortPlan) {
+        let device = self.take_device(usize::from(port.id.0));
+        self.release_and_leave(port, device);
+    }
+
+    fn release_and_leave(&mut self, port: &PortPlan, mut device: PortDevice) {
+        if let Err(reason) = device.release() {
             tracing::warn!("port `{}`: its former device claims frames: {reason}", port.name);
         }
-        self.add_leaving(number, past);
-        Ok(())
+        self.add_leaving(usize::from(port.id.0), device);
     }
 
     /// Lets the path of a port into Linux enter by the interface of its device, in the manner of

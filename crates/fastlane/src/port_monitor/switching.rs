@@ -3,12 +3,15 @@
 //! The new device is opened beside the present one, so a switch that fails changes nothing. The
 //! lanes send by the new queues, and receive by both. Then the claims move, and the former queues
 //! leave once the lanes have received everything that has arrived at them.
+//!
+//! A PCI device that changes between the kernel's driver and DPDK's is never both: see
+//! [`rebinding`](super::rebinding).
 
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use fastlane_core::QueueChange;
-use fastlane_kernel::Interface;
+use fastlane_kernel::{Interface, PciDevice};
 use fastlane_table::counters::PortCounter;
 
 use super::monitored_port::{Phase, device_name};
@@ -29,8 +32,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 const PUBLISH: Duration = Duration::from_millis(20);
 
 /// Losses of a port, other than those on the way into Linux and those that the application wants.
-const LOSSES: [PortCounter; 9] = [
-    PortCounter::DropNoPort,
+const LOSSES: [PortCounter; 8] = [
     PortCounter::DropTransmitFull,
     PortCounter::DropTransmitError,
     PortCounter::DropTransmitLength,
@@ -44,23 +46,36 @@ const LOSSES: [PortCounter; 9] = [
 /// Switch of a port in progress.
 pub(super) struct PortSwitch {
     /// Settings of the port with the new driver.
-    plan: PortPlan,
+    pub(super) plan: PortPlan,
     /// Mode selected by the new driver.
-    mode: String,
-    queues: usize,
+    pub(super) mode: String,
+    pub(super) queues: usize,
     /// Interface of the new device.
-    interface: Option<Interface>,
-    stage: Stage,
+    pub(super) interface: Option<Interface>,
+    pub(super) stage: Stage,
     begin: Instant,
     /// Begin of the stage.
-    since: Instant,
+    pub(super) since: Instant,
+    /// Begin of the time without a device, and its length at the end.
+    pub(super) silence: Option<Instant>,
+    silent_seconds: f64,
     /// Losses of the port at the begin.
     losses: u64,
     reply: SyncSender<Result<SwitchReport, String>>,
 }
 
 /// Stage of a switch.
-enum Stage {
+pub(super) enum Stage {
+    /// The lanes are giving up the queues of a PCI device.
+    Leaving(PciDevice),
+    /// The lanes take the frames of these queues back.
+    Emptying(PciDevice),
+    /// The PCI device has another driver, and is to be opened.
+    Opening(PciDevice),
+    /// It has its former driver again, for a reason, and is to be opened.
+    Restoring(String),
+    /// The lanes are receiving the queues of the former driver, for a reason.
+    Rejoining(Box<Reopened>, String),
     /// The new device waits for its peer.
     Connecting(Box<Reopened>),
     /// The lanes are receiving the new queues.
@@ -108,31 +123,52 @@ impl PortMonitor<'_> {
         let current = self.ports.iter().map(|port| &port.plan);
         let plan = self.around.plan.with_driver(port.number, driver.clone(), current);
         let plan = plan.map_err(|error| error.to_string())?;
-        check(&port.plan, &plan)?;
+        let at_start = &self.around.plan.ports[port.number];
+        check(at_start, &port.plan, &plan)?;
+        let begin = Instant::now();
+        let (losses, reply) = (self.losses(port.number), reply.clone());
+        let rebound = self.rebound(index, &plan)?;
+        let mut switch = PortSwitch {
+            plan,
+            mode: String::new(),
+            queues: 0,
+            interface: None,
+            stage: Stage::Settling,
+            begin,
+            since: begin,
+            silence: None,
+            silent_seconds: 0.0,
+            losses,
+            reply,
+        };
+        switch.stage = match rebound {
+            Some(device) => {
+                switch.silence = Some(begin);
+                self.leave(index);
+                Stage::Leaving(device)
+            }
+            None => {
+                let opened = self.open_beside(&switch.plan)?;
+                switch.record(&opened);
+                Stage::Connecting(Box::new(opened))
+            }
+        };
+        let now = describe(&switch.plan, &switch.mode);
+        tracing::info!("port `{name}`: switching to {now}");
+        self.ports[index].phase = Phase::Switching(Box::new(switch));
+        Ok(())
+    }
+
+    /// Opens a device while the lanes run.
+    pub(super) fn open_beside(&self, plan: &PortPlan) -> Result<Reopened, String> {
         let memory = LaneMemory {
             layouts: self.lanes.layouts(),
             other_queues: self.queues_of_all(),
             agent: None,
         };
-        let begin = Instant::now();
         let mut devices = lock(self.around.devices);
-        let opened = open_beside(self.around.plan, &plan, &mut devices, &memory);
-        let opened = opened.map_err(|error| error.to_string())?;
-        drop(devices);
-        tracing::info!("port `{name}`: switching to {}", describe(&plan, &opened.mode));
-        let switch = PortSwitch {
-            mode: opened.mode.clone(),
-            queues: opened.queues.len(),
-            interface: opened.interface.clone(),
-            plan,
-            stage: Stage::Connecting(Box::new(opened)),
-            begin,
-            since: begin,
-            losses: self.losses(port.number),
-            reply: reply.clone(),
-        };
-        self.ports[index].phase = Phase::Switching(Box::new(switch));
-        Ok(())
+        let opened = open_beside(self.around.plan, plan, &mut devices, &memory);
+        opened.map_err(|error| error.to_string())
     }
 
     /// Continues the switch of a port for which no lane has a request.
@@ -140,66 +176,74 @@ impl PortMonitor<'_> {
         let open = std::mem::replace(&mut self.ports[index].phase, Phase::Open);
         let Phase::Switching(mut switch) = open else { return };
         let number = self.ports[index].number;
-        let stage = std::mem::replace(&mut switch.stage, Stage::Settling);
-        let (next, change) = match stage {
+        let elapsed = switch.since.elapsed();
+        let next = match std::mem::replace(&mut switch.stage, Stage::Settling) {
             Stage::Connecting(opened) if opened.is_connected() => {
-                let Reopened { queues, device, .. } = *opened;
-                self.join(index, queues);
-                (Stage::Joining(Box::new(device)), None)
+                Next::Stage(self.join(index, *opened))
             }
-            Stage::Connecting(opened) if switch.since.elapsed() < CONNECT => {
-                switch.stage = Stage::Connecting(opened);
-                self.ports[index].phase = Phase::Switching(switch);
-                return;
-            }
+            Stage::Connecting(opened) if elapsed < CONNECT => Next::Wait(Stage::Connecting(opened)),
             Stage::Connecting(_) => {
                 let seconds = CONNECT.as_secs();
-                let reason = format!("no peer has connected within {seconds} s; start it first");
-                return self.refuse_switch(index, &switch, reason);
+                Next::Refuse(format!("no peer has connected within {seconds} s; start it first"))
             }
             Stage::Joining(device) => match self.exchange(index, &mut switch, *device) {
-                Ok(()) => (Stage::Settling, Some(QueueChange::Settle)),
-                Err(reason) => (Stage::Withdrawing(reason), Some(QueueChange::Withdraw)),
+                Ok(()) => {
+                    self.request(index, QueueChange::Settle);
+                    Next::Stage(Stage::Settling)
+                }
+                Err(reason) => {
+                    self.request(index, QueueChange::Withdraw);
+                    Next::Stage(Stage::Withdrawing(reason))
+                }
             },
             Stage::Settling => {
                 self.retire(index);
                 lock(self.around.devices).close_leaving(number);
-                (Stage::Closing, None)
+                Next::Stage(Stage::Closing)
             }
             Stage::Withdrawing(reason) => {
                 self.retire(index);
-                (Stage::Undoing(reason), None)
+                Next::Stage(Stage::Undoing(reason))
             }
-            Stage::Closing if switch.since.elapsed() >= PUBLISH => {
-                return self.end_switch(index, *switch);
-            }
-            Stage::Closing => {
-                switch.stage = Stage::Closing;
-                self.ports[index].phase = Phase::Switching(switch);
-                return;
-            }
-            Stage::Undoing(reason) => return self.refuse_switch(index, &switch, reason),
+            Stage::Closing if elapsed >= PUBLISH => return self.end_switch(index, *switch),
+            Stage::Closing => Next::Wait(Stage::Closing),
+            Stage::Undoing(reason) => Next::Refuse(reason),
+            other => self.advance_rebinding(index, &mut switch, other),
         };
-        if let Some(change) = change {
-            for lane in self.ports[index].plan.lanes.clone() {
-                self.lanes.request(lane, number, change, vec![], vec![]);
-            }
+        match next {
+            Next::Stage(stage) => (switch.stage, switch.since) = (stage, Instant::now()),
+            Next::Wait(stage) => switch.stage = stage,
+            Next::Refuse(reason) => return self.refuse_switch(index, &switch, reason),
         }
-        (switch.stage, switch.since) = (next, Instant::now());
         self.ports[index].phase = Phase::Switching(switch);
+    }
+
+    /// Requests a change of the queues of a port from all its lanes.
+    pub(super) fn request(&mut self, index: usize, change: QueueChange) {
+        let port = &self.ports[index];
+        for lane in &port.plan.lanes {
+            self.lanes.request(*lane, port.number, change, vec![], vec![]);
+        }
     }
 
     /// Ends the wait of lanes for empty queues if it takes too long.
     pub(super) fn hurry(&self, index: usize) {
         let port = &self.ports[index];
         let Phase::Switching(switch) = &port.phase else { return };
-        if matches!(switch.stage, Stage::Settling) && switch.since.elapsed() >= SETTLE {
+        let waits = matches!(switch.stage, Stage::Settling | Stage::Leaving(_));
+        if waits && switch.since.elapsed() >= SETTLE {
             port.plan.lanes.iter().for_each(|lane| self.lanes.hurry(*lane));
         }
     }
 
     /// Passes the new queues to the lanes, beside the present ones.
-    fn join(&mut self, index: usize, mut queues: Vec<super::LaneQueue>) {
+    fn join(&mut self, index: usize, opened: Reopened) -> Stage {
+        let Reopened { queues, device, .. } = opened;
+        self.pass_queues(index, queues);
+        Stage::Joining(Box::new(device))
+    }
+
+    pub(super) fn pass_queues(&mut self, index: usize, mut queues: Vec<super::LaneQueue>) {
         let port = &self.ports[index];
         for &lane in &port.plan.lanes {
             let mine = queues.extract_if(.., |(number, _)| *number == lane);
@@ -225,6 +269,8 @@ impl PortMonitor<'_> {
             self.linux_interfaces[port.number] = Some(interface.index);
         }
         drop(devices);
+        let silence = switch.silence.take().map(|since| since.elapsed().as_secs_f64());
+        switch.silent_seconds = silence.unwrap_or_default();
         if let Some(mirror) = self.around.mirror {
             mirror.set_interfaces(self.linux_interfaces.clone());
         }
@@ -232,7 +278,7 @@ impl PortMonitor<'_> {
     }
 
     /// Disconnects the queues that lanes have given up, and lets the lanes take their frames back.
-    fn retire(&mut self, index: usize) {
+    pub(super) fn retire(&mut self, index: usize) {
         let port = &mut self.ports[index];
         // Duplicates of its sockets: while one is open, closing a queue does not unbind its socket.
         self.around.handover.withdraw_ports();
@@ -245,6 +291,7 @@ impl PortMonitor<'_> {
     fn end_switch(&mut self, index: usize, switch: PortSwitch) {
         let number = self.ports[index].number;
         let PortSwitch { plan, mode, queues, interface, begin, losses, reply, .. } = switch;
+        let silent_seconds = switch.silent_seconds;
         let lost = self.losses(number).saturating_sub(losses);
         let port = &mut self.ports[index];
         let (mut before, now) = (String::new(), describe(&plan, &mode));
@@ -256,30 +303,57 @@ impl PortMonitor<'_> {
         });
         let seconds = begin.elapsed().as_secs_f64();
         tracing::info!(
-            "port `{}`: switched from {before} to {now} in {seconds:.3} s; {lost} packets lost",
+            "port `{}`: switched from {before} to {now} in {seconds:.3} s, {silent_seconds:.3} s \
+             of them without traffic; {lost} packets lost",
             plan.name
         );
+        self.around.counters.set_down_reason(number, None);
         (port.plan, port.interface, port.is_due) = (plan, interface, true);
-        let silent_seconds = 0.0; // both devices were open
         let report = SwitchReport { before, now, lost, silent_seconds, seconds };
         let _ = reply.try_send(Ok(report));
     }
 
     fn refuse_switch(&mut self, index: usize, switch: &PortSwitch, reason: String) {
-        let name = &self.ports[index].plan.name;
-        tracing::warn!("port `{name}`: not switched: {reason}");
+        let port = &mut self.ports[index];
+        tracing::warn!("port `{}`: not switched: {reason}", port.plan.name);
         let _ = switch.reply.try_send(Err(reason));
+        if switch.silence.is_some() {
+            // As after a removal, it is reopened when that is possible.
+            (port.phase, port.since, port.is_removed) = (Phase::Closed, Instant::now(), true);
+        }
     }
 
     fn losses(&self, port: usize) -> u64 {
         let counters = self.around.counters;
-        LOSSES.iter().map(|counter| counters.port_total(port, *counter)).sum()
+        // Packets that find no queue are counted where they have arrived.
+        let no_port = |number| counters.port_total(number, PortCounter::DropNoPort);
+        let of_port = LOSSES.iter().map(|counter| counters.port_total(port, *counter));
+        of_port.chain((0..counters.ports()).map(no_port)).sum()
     }
+}
+
+impl PortSwitch {
+    /// Records what the new device has become.
+    pub(super) fn record(&mut self, opened: &Reopened) {
+        self.mode.clone_from(&opened.mode);
+        self.queues = opened.queues.len();
+        self.interface.clone_from(&opened.interface);
+    }
+}
+
+/// What follows a look at a switch.
+pub(super) enum Next {
+    /// Another stage.
+    Stage(Stage),
+    /// The same stage.
+    Wait(Stage),
+    /// Its end, for this reason.
+    Refuse(String),
 }
 
 /// Checks that the lanes can have both devices at once, and that the new one can do what the port
 /// was started for.
-fn check(before: &PortPlan, now: &PortPlan) -> Result<(), String> {
+fn check(at_start: &PortPlan, before: &PortPlan, now: &PortPlan) -> Result<(), String> {
     let opens = |driver: &Driver| {
         driver.is_shared() || matches!(driver, Driver::Dpdk(_) | Driver::Memif(_))
     };
@@ -294,7 +368,7 @@ fn check(before: &PortPlan, now: &PortPlan) -> Result<(), String> {
             describe(before, "")
         ));
     }
-    if !now.rules.is_empty() && before.driver.is_shared() && !now.driver.is_shared() {
+    if !now.rules.is_empty() && at_start.driver.is_shared() && !now.driver.is_shared() {
         return Err(format!(
             "its `steer` list is matched in Linux, and its lanes do not match it for {}; empty the \
              list, or start the application on that driver",
@@ -308,7 +382,7 @@ fn check(before: &PortPlan, now: &PortPlan) -> Result<(), String> {
 }
 
 /// Returns the interface, the device or the socket of a port.
-fn device(plan: &PortPlan) -> &str {
+pub(super) fn device(plan: &PortPlan) -> &str {
     match &plan.driver {
         Driver::AfXdp(xdp) => &xdp.interface,
         Driver::AfPacket(packet) => &packet.interface,

@@ -26,6 +26,7 @@ use crate::capture::{CaptureGrant, CaptureStream, Request};
 use crate::config::raw::Driver;
 use crate::config::rules::Rule;
 use crate::describe::Application;
+use crate::port_switch::PATIENCE;
 use crate::threads;
 
 /// Longest wait for a reply of the application.
@@ -118,7 +119,11 @@ impl Client {
     /// # Errors
     /// Fails if the application refuses; the port then stays on its driver.
     pub fn switch(&self, port: &str, driver: Driver) -> Result<SwitchReport, SessionError> {
-        Ok(self.ask(Kind::Switch, &Switch { port: port.to_owned(), driver })?.0)
+        let wrong = |error: io::Error| self.wrong(error.to_string());
+        self.stream.set_read_timeout(Some(PATIENCE)).map_err(wrong)?;
+        let report = self.ask(Kind::Switch, &Switch { port: port.to_owned(), driver });
+        self.stream.set_read_timeout(Some(TIMEOUT)).map_err(wrong)?;
+        Ok(report?.0)
     }
 
     /// Sends a request. Returns the body and the descriptors of the reply.

@@ -1,0 +1,149 @@
+//! Switching of a port whose PCI device changes between the kernel's driver and vfio-pci, by which
+//! DPDK drives it.
+//!
+//! The device is only one of the two, so the port has none for a while: its packets are dropped and
+//! counted meanwhile. If the new driver does not open it, it gets the former one back.
+
+use std::time::Duration;
+
+use fastlane_core::QueueChange;
+use fastlane_kernel::{Interface, PciDevice};
+use fastlane_table::counters::DownReason;
+
+use super::monitored_port::device_name;
+use super::switching::{Next, PortSwitch, Stage, device};
+use super::{PortMonitor, lock};
+use crate::config::plan::PortPlan;
+use crate::config::raw::Driver;
+use crate::open::Reopened;
+
+/// Longest time in which a device that has another driver is opened: its interface must appear, and
+/// DPDK resets it.
+const OPEN: Duration = Duration::from_secs(10);
+
+impl PortMonitor<'_> {
+    /// Returns the PCI device that must change its driver for a switch, or `None` if the new device
+    /// can be opened beside the present one.
+    ///
+    /// # Errors
+    /// The reason why it cannot change it.
+    pub(super) fn rebound(
+        &self,
+        index: usize,
+        now: &PortPlan,
+    ) -> Result<Option<PciDevice>, String> {
+        let before = &self.ports[index];
+        let text = |error: fastlane_kernel::Error| error.to_string();
+        match (&before.plan.driver, &now.driver) {
+            // An interface that exists is another device.
+            (Driver::Dpdk(_), Driver::AfXdp(_) | Driver::AfPacket(_))
+                if Interface::query(device(now)).is_err() =>
+            {
+                Ok(PciDevice::at(device_name(&before.plan)))
+            }
+            (Driver::AfXdp(_) | Driver::AfPacket(_), Driver::Dpdk(_)) => {
+                let Some(interface) = &before.interface else { return Ok(None) };
+                if !lock(self.around.devices).has_dpdk() {
+                    let reason = "DPDK runs only in an application that has started with a port on \
+                                  it; start it so";
+                    return Err(reason.to_owned());
+                }
+                let mine = PciDevice::of(interface).map_err(text)?;
+                Ok(mine.filter(|mine| mine.address() == device_name(now)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Lets the device of a port claim nothing more, and the lanes give up its queues.
+    pub(super) fn leave(&mut self, index: usize) {
+        let port = &self.ports[index];
+        self.around.counters.set_down_reason(port.number, Some(DownReason::Reopening));
+        lock(self.around.devices).release_device(&port.plan);
+        // Packets have no way out of the port from here on.
+        self.request(index, QueueChange::Join);
+        self.request(index, QueueChange::Settle);
+    }
+
+    /// Continues a switch with a stage in which the port has no device.
+    pub(super) fn advance_rebinding(
+        &mut self,
+        index: usize,
+        switch: &mut PortSwitch,
+        stage: Stage,
+    ) -> Next {
+        match stage {
+            Stage::Leaving(device) => {
+                self.retire(index);
+                lock(self.around.devices).close_leaving(self.ports[index].number);
+                Next::Stage(Stage::Emptying(device))
+            }
+            Stage::Emptying(device) => match give(&device, &switch.plan) {
+                Ok(()) => Next::Stage(Stage::Opening(device)),
+                Err(reason) => self.restore(index, &device, reason),
+            },
+            Stage::Opening(device) => match self.open_rebound(&switch.plan) {
+                Ok(opened) => {
+                    switch.record(&opened);
+                    Next::Stage(Stage::Connecting(Box::new(opened)))
+                }
+                Err(_) if switch.since.elapsed() < OPEN => Next::Wait(Stage::Opening(device)),
+                Err(reason) => self.restore(index, &device, reason),
+            },
+            Stage::Restoring(reason) => {
+                let former = self.ports[index].plan.clone();
+                match self.open_rebound(&former) {
+                    Ok(mut opened) => {
+                        self.pass_queues(index, std::mem::take(&mut opened.queues));
+                        Next::Stage(Stage::Rejoining(Box::new(opened), reason))
+                    }
+                    Err(_) if switch.since.elapsed() < OPEN => Next::Wait(Stage::Restoring(reason)),
+                    Err(other) => Next::Refuse(format!("{reason}; and its former driver: {other}")),
+                }
+            }
+            Stage::Rejoining(opened, reason) => {
+                let port = &mut self.ports[index];
+                port.interface.clone_from(&opened.interface);
+                port.is_due = true;
+                self.around.counters.set_down_reason(port.number, None);
+                let started = lock(self.around.devices).exchange_device(&port.plan, opened.device);
+                match started {
+                    Ok(()) => {
+                        switch.silence = None;
+                        Next::Refuse(reason)
+                    }
+                    Err(other) => Next::Refuse(format!("{reason}; and its former driver: {other}")),
+                }
+            }
+            other => Next::Wait(other),
+        }
+    }
+
+    /// Gives a device its former driver back.
+    fn restore(&mut self, index: usize, device: &PciDevice, reason: String) -> Next {
+        match give(device, &self.ports[index].plan) {
+            Ok(()) => Next::Stage(Stage::Restoring(reason)),
+            Err(other) => Next::Refuse(format!("{reason}; and its former driver: {other}")),
+        }
+    }
+
+    /// Opens a device that has got its driver. Its interface is set up.
+    fn open_rebound(&self, plan: &PortPlan) -> Result<Reopened, String> {
+        if plan.driver.is_shared() {
+            let interface = Interface::query(device(plan)).map_err(|error| error.to_string())?;
+            if !interface.up {
+                interface.set_up().map_err(|error| error.to_string())?;
+            }
+        }
+        self.open_beside(plan)
+    }
+}
+
+/// Gives a device to the driver that a port needs.
+fn give(device: &PciDevice, plan: &PortPlan) -> Result<(), String> {
+    let given = match plan.driver {
+        Driver::Dpdk(_) => device.give_to_vfio(),
+        _ => device.give_to_kernel(),
+    };
+    given.map_err(|error| error.to_string())
+}
