@@ -77,8 +77,8 @@ fn is_reset_for_linux(firewall: &Firewall, port: u16) -> bool {
 #[test]
 fn r7_a_reset_passes_linux_and_ends_the_flow() {
     let Some(firewall) = Firewall::new("r7", &[RULES, MASQUERADE]) else { return };
-    // Linux expects the reset at the last acknowledgement that it has seen. One that passes it late,
-    // as a neighbour is resolved, lets the entry expire in 10 s instead.
+    // Linux expects the reset at the last acknowledgement that it has seen. One that passes it
+    // late, as a neighbour is resolved, lets the entry expire in 10 s instead.
     assert!((8080..8083).any(|port| is_reset_for_linux(&firewall, port)), "no reset was taken");
     assert_eq!(invalid(&firewall), 0);
     firewall.router.stop();

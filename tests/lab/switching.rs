@@ -1,5 +1,5 @@
-//! A PCI device that changes between vfio-pci, by which DPDK drives it, and the kernel's driver with
-//! AF_XDP, while the application runs.
+//! A PCI device that changes between vfio-pci, by which DPDK drives it, and the kernel's driver
+//! with AF_XDP, while the application runs.
 
 use std::process::Command;
 
@@ -20,7 +20,7 @@ fn a_card_changes_between_dpdk_and_its_kernel_driver_and_back() {
     Guest::new(Kernel::V6_12).nics("igb").huge_pages(200).run(|| {
         load_modules(&["igb", "vfio_iommu_type1", "vfio-pci"]);
         let (lab, nic) = lab();
-        // The kernel's interfaces appear in the first network namespace, so the application is there.
+        // The interface appears in the first network namespace, so the application is there.
         let interface = format!("interface={}", nic.interface());
         nic.bind("vfio-pci");
         let driver = json!({"dpdk": {"device": nic.address()}});

@@ -135,7 +135,7 @@ fn another_smf_of_the_set_gets_the_reports_and_takes_the_session_over() {
     assert_eq!(header_seid(&report), 0);
     assert_eq!(f_seid_value(&report), Some(&f_seid(7, ONE)[4..]));
     let names = ["pfcp.seid", "pfcp.f_seid.ipv4", "pfcp.report_type.upir"];
-    let read = dissected(site.lab.hosts.directory(), &report, &names);
+    let read = other.serve_while(|| dissected(site.lab.hosts.directory(), &report, &names));
     assert_eq!(read, ["", "0x0000000000000000,0x0000000000000007", "10.40.0.3", "1"]);
     // Its association is down, and its sessions stay: nothing is configured to keep them.
     let is_down = || site.association("smf-1.example").is_some_and(|it| it["is-up"] == false);

@@ -18,6 +18,7 @@ mod kernel_path;
 mod lifecycle;
 mod runs;
 
+pub(crate) use lifecycle::InstalledQueues;
 use runs::move_drops_last;
 
 /// Queues of a lane as exits, and the packets that this turn may still give to Linux.

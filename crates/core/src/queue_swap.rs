@@ -16,8 +16,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::egress::{LanePorts, QueueSlot};
-use crate::{Pool, Queue, Statistics};
+use crate::egress::{InstalledQueues, LanePorts, QueueSlot};
+use crate::{Pool, Queue, QueueChange, Statistics};
 
 /// No request is open.
 const FREE: u8 = 0;
@@ -29,28 +29,14 @@ const EXCHANGED: u8 = 2;
 /// The main thread can take the result.
 const DONE: u8 = 3;
 
-/// Change of the queues that a lane has of a port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QueueChange {
-    /// The lane gives up all queues of the port and has the installed ones.
-    #[default]
-    Replace,
-    /// Packets leave by the installed queues from now on. Those before them only receive.
-    Join,
-    /// The lane gives up the queues that only receive, in a turn in which they have nothing to
-    /// receive or to send.
-    Settle,
-    /// The lane gives up the queues that have joined; packets leave by those before them again.
-    Withdraw,
-}
-
 /// Replacement of queues in one lane: at most one request at a time.
 ///
 /// # Examples
 /// ```
 /// use std::sync::Arc;
 ///
-/// use fastlane_core::{Lane, LaneConfig, Packet, Pool, Port, PortId, QueueChange, QueueSwap, Verdict};
+/// use fastlane_core::{Lane, LaneConfig, Packet, Pool, Port, PortId, Verdict};
+/// use fastlane_core::{QueueChange, QueueSwap};
 /// use fastlane_local::memory::Memory;
 /// use fastlane_table::SharedMemory;
 /// use fastlane_table::counters::Counters;
@@ -230,7 +216,8 @@ impl QueueSwap {
         let (installed, slots) = (&mut content.installed, &mut content.slots);
         let (port, change) = (content.port, content.change);
         let detached = &mut content.detached;
-        ports.change_queues(port, change, installed, slots, pool, |queue| {
+        let installed = InstalledQueues { queues: installed, slots };
+        ports.change_queues(port, change, installed, pool, |queue| {
             let counted = queue.statistics();
             detached.push(DetachedQueue { port, queue, counted });
             counted

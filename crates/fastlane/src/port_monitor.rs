@@ -27,6 +27,7 @@ mod interface_events;
 mod lane_swaps;
 mod monitored_port;
 mod rebinding;
+mod switch_stage;
 mod switching;
 
 use interface_events::InterfaceEvents;

@@ -9,10 +9,8 @@ use std::time::Duration;
 
 use fastlane_table::Doorbell;
 
-use crate::session::{Switch, SwitchReport};
-
-/// Longest wait of a client for the end of a switch.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+use crate::Error;
+use crate::session::{SWITCH_PATIENCE, Switch, SwitchReport};
 
 /// Switch that the session asks for.
 pub(crate) struct SwitchRequest {
@@ -39,8 +37,12 @@ pub(crate) struct SwitchRequests {
 ///
 /// # Errors
 /// Returns an error if the process has too many descriptors.
-pub(crate) fn channel() -> std::io::Result<(Switcher, SwitchRequests)> {
-    let bell = Arc::new(Doorbell::create()?);
+pub(crate) fn channel() -> Result<(Switcher, SwitchRequests), Error> {
+    let bell = Doorbell::create().map_err(|error| {
+        let reason = format!("no descriptor for requests ({error}); raise `ulimit -n`");
+        Error::Service { what: "session", reason }
+    })?;
+    let bell = Arc::new(bell);
     let (sender, receiver) = mpsc::channel();
     let switcher = Switcher { requests: sender, bell: Arc::clone(&bell) };
     Ok((switcher, SwitchRequests { requests: receiver, bell }))
@@ -57,7 +59,7 @@ impl Switcher {
         self.requests.send(SwitchRequest { switch, reply }).map_err(|_| ends.to_owned())?;
         self.bell.ring();
         // The reply must reach the client before it gives up.
-        let patience = PATIENCE - Duration::from_secs(1);
+        let patience = SWITCH_PATIENCE - Duration::from_secs(1);
         result.recv_timeout(patience).unwrap_or_else(|error| match error {
             RecvTimeoutError::Disconnected => Err(ends.to_owned()),
             RecvTimeoutError::Timeout => Err(format!(

@@ -76,10 +76,7 @@ where
     let rings = |kib| MessageRings::open(&mut lanes, kib, takeover.messages.take());
     let messages = plan.messages.map(rings).transpose()?;
     let description = Description::new(describe(plan, facts));
-    let (switcher, switches) = port_switch::channel().map_err(|error| {
-        let reason = format!("no descriptor for requests ({error}); raise `ulimit -n`");
-        service("session", reason)
-    })?;
+    let (switcher, switches) = port_switch::channel()?;
     let mailboxes: Vec<Arc<CaptureMailbox>> = plan.lanes.iter().map(|_| Arc::default()).collect();
     let handover = Arc::new(Handover::new(plan, &tables, handover, messages.as_ref()));
     let outcomes = tables.outcome_metrics();
@@ -94,25 +91,18 @@ where
     };
     let session = Session::serve(reservation, description.clone(), &counters, resources)
         .map_err(|error| service("session", error.to_string()))?;
-    let mut collectors: Vec<Box<dyn Collector>> = vec![Box::new(outcomes)];
-    collectors.extend(mirror.as_ref().map(|it| Box::new(it.metrics()) as Box<dyn Collector>));
+    let mirrored = mirror.as_ref().map(|it| Box::new(it.metrics()) as Box<dyn Collector>);
+    let collectors = mirrored.into_iter().chain([Box::new(outcomes) as _]).collect();
     let metrics = metrics(plan, description.clone(), &counters, collectors)?;
     let service_manager = takeover.finish(&handover);
     let notify =
         |state: &str| service_manager.iter().for_each(|it: &ServiceManager| it.notify(state));
-
     let swaps = LaneSwaps::new(lanes.iter().map(|lane| lane.pool.layout()).collect());
     let lanes = lane_setups(lanes, exchanges, mailboxes, swaps.of_lanes());
     let (devices, handover) = (&*devices, &*handover);
-    let (counters, mirror_thread) = (&counters, mirror.as_ref());
-    let around = Surroundings {
-        plan,
-        devices,
-        counters,
-        handover,
-        mirror: mirror_thread,
-        description: &description,
-    };
+    let (counters, description) = (&counters, &description);
+    let around =
+        Surroundings { plan, devices, counters, handover, mirror: mirror.as_ref(), description };
     let monitor = PortMonitor::new(around, shared_interfaces, linux_interfaces, swaps, switches);
     let lost = supervise(with_applications(plan, apps, lanes), stop, monitor, &notify);
     drop((session, metrics, mirror));
@@ -513,8 +503,10 @@ mod tests {
                 counters: &opened.counters,
                 handover: &handover,
                 mirror: None,
+                description: &Description::new(describe(&plan, vec![])),
             };
-            let monitor = PortMonitor::new(around, vec![], vec![None], swaps);
+            let (_, switches) = port_switch::channel().unwrap();
+            let monitor = PortMonitor::new(around, vec![], vec![None], swaps, switches);
             let publish = || panic!("on purpose");
             let mut supervision =
                 Supervision { monitor, ready: || Ok(()), publish, release: || () };

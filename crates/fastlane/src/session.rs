@@ -66,8 +66,8 @@ pub(crate) use client::{connect_to_holder, converse};
 pub(crate) use peer::{ClientIdentity, Reply, Response, Service};
 pub(crate) use protocol::{Kind, LIMIT};
 pub(crate) use requests::{
-    Changes, HandoverRequest, MessageRingList, NewRules, Reload, Shards, Switch, TableList, Write,
-    read_request,
+    Changes, HandoverRequest, MessageRingList, NewRules, Reload, SWITCH_PATIENCE, Shards, Switch,
+    TableList, Write, read_request,
 };
 pub use requests::{ReplacedRules, ShardList, SwitchReport};
 pub use server::Session;

@@ -1,5 +1,5 @@
-//! PCI devices, and which driver of the kernel has them: that of its network interface, or vfio-pci,
-//! by which a process drives it.
+//! PCI devices, and which driver of the kernel has them: that of their network interface, or
+//! vfio-pci, by which a process drives them.
 
 use std::fs;
 use std::io;

@@ -148,8 +148,8 @@ impl Program {
     }
 }
 
-/// Returns true if the kernel attaches programs to an interface's ingress by a link (tcx). They then
-/// come before the filters of `tc`.
+/// Returns true if the kernel attaches programs to an interface's ingress by a link (tcx). They
+/// then come before the filters of `tc`.
 #[must_use]
 pub fn has_tcx() -> bool {
     // LINUX_VERSION_CODE of Linux 6.6.

@@ -49,6 +49,14 @@ impl Egress {
     }
 }
 
+/// Queues for a port, and memory for the slots of a lane that has them too.
+pub(crate) struct InstalledQueues<'a> {
+    /// Queues to install. Returns empty.
+    pub(crate) queues: &'a mut Vec<Box<dyn Queue>>,
+    /// Empty, with room for all queues of the lane. Returns empty.
+    pub(crate) slots: &'a mut Vec<QueueSlot>,
+}
+
 impl LanePorts {
     /// Creates the ports of a lane with this pool.
     pub(crate) fn new(ports: Vec<Port>, pool: &Pool) -> Self {
@@ -93,21 +101,20 @@ impl LanePorts {
         leaving.iter_mut().all(|slot| !slot.queue.flush(pool) && !slot.queue.arm())
     }
 
-    /// Changes the queues of a port. `slots` is empty and has room for all queues of the lane; it
-    /// returns empty. `detach` takes each queue that is given up and returns the losses that it has
-    /// counted.
+    /// Changes the queues of a port. `detach` takes each queue that is given up and returns the
+    /// losses that it has counted.
     pub(crate) fn change_queues(
         &mut self,
         port: usize,
         change: QueueChange,
-        installed: &mut Vec<Box<dyn Queue>>,
-        slots: &mut Vec<QueueSlot>,
+        installed: InstalledQueues<'_>,
         pool: &Pool,
         mut detach: impl FnMut(Box<dyn Queue>) -> Statistics,
     ) {
         let LanePort { first, count, leaving, .. } = self.ports[port];
-        let (added, counters) = (installed.len(), &self.counters[port]);
-        let mut installed = installed
+        let InstalledQueues { queues, slots } = installed;
+        let (added, counters) = (queues.len(), &self.counters[port]);
+        let mut installed = queues
             .drain(..)
             .enumerate()
             .map(|(number, queue)| QueueSlot::new(queue, port, counters, number, pool));

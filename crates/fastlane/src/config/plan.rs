@@ -20,6 +20,7 @@ use crate::diagnostic::nearest_word;
 use crate::session_path;
 
 mod capacities;
+mod driver_change;
 
 pub(crate) use capacities::MAX_TABLES;
 
@@ -217,32 +218,6 @@ impl Plan {
             raw: all,
             source: Source { program: program.to_owned(), ..Source::default() },
         })
-    }
-
-    /// Resolves the settings of a port with another driver, beside the `current` ones of all ports.
-    /// Settings that only its present driver has are left out.
-    ///
-    /// # Errors
-    /// The first value that is not allowed.
-    pub(crate) fn with_driver<'p>(
-        &self,
-        port: usize,
-        driver: Driver,
-        current: impl Iterator<Item = &'p PortPlan>,
-    ) -> Result<PortPlan, Error> {
-        let mut raw = self.raw.clone();
-        for plan in current {
-            let Some(settings) = raw.ports.get_mut(&plan.name) else { continue };
-            settings.driver = plan.driver.clone();
-            if usize::from(plan.id.0) == port {
-                settings.driver = driver.clone();
-            }
-            // The path into Linux stays; a removal has the default.
-            settings.kernel = None;
-            (settings.on_removal, settings.reopen_within_s) = (None, None);
-        }
-        let mut ports = Self::new(raw, &self.source.program)?.ports;
-        Ok(ports.swap_remove(port))
     }
 
     /// Returns the lane of queue number `queue` of a port. Queues are assigned to lanes in turn.

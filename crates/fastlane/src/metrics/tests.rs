@@ -32,7 +32,10 @@ fn serve_with(more: Vec<Box<dyn prometheus_client::collector::Collector>>) -> (M
     };
     let counters = Counters::create(2, 2).unwrap();
     let address = (Ipv4Addr::LOCALHOST, 0).into();
-    (Metrics::serve_with(address, &application, &counters, more).unwrap(), counters)
+    (
+        Metrics::serve_with(address, Description::new(application), &counters, more).unwrap(),
+        counters,
+    )
 }
 
 fn exchange(address: SocketAddr, request: &[u8]) -> String {

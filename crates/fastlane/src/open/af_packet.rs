@@ -18,7 +18,7 @@ use crate::config::raw;
 /// Method of re-entry: the port lets frames with the mark pass.
 pub(super) const REENTRY: Method = Method::Redirect { mark: REENTRY_MARK };
 
-/// How the port works, for its description.
+/// Mode of the port, for its description.
 const MODE: &str = "ring in, sendmmsg out";
 
 /// Opens the rings and attaches the steering program.

@@ -13,7 +13,7 @@ use super::dpdk_environment::Dpdk;
 use super::kernel_peer::KernelPeer;
 use super::lane_filter::LaneRules;
 use super::link_state::Link;
-use super::port_device::PortDevice;
+use super::port_device::{PortDevice, add_counts};
 use super::port_reentry::PortReentry;
 use super::port_tap::PortTap;
 use crate::agent::{AgentClient, Interfaces};
@@ -268,13 +268,6 @@ impl Devices {
     pub(crate) fn reentry(&mut self, port: usize) -> Option<&mut PortReentry> {
         self.reentries.iter_mut().find(|(number, _)| *number == port).map(|(_, it)| it)
     }
-}
-
-pub(super) fn add_counts(sum: &mut Counts, counts: &Counts) {
-    sum.claimed += counts.claimed;
-    sum.passed += counts.passed;
-    sum.uncovered += counts.uncovered;
-    sum.too_long += counts.too_long;
 }
 
 #[cfg(test)]

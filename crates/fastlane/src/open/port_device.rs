@@ -4,7 +4,6 @@ use fastlane_af_xdp as af_xdp;
 use fastlane_kernel::af_packet;
 use fastlane_steer::Counts;
 
-use super::devices::add_counts;
 use super::link_state::LinkState;
 
 /// Device of a port that was taken away from the others. Of each kind there is one at most.
@@ -46,4 +45,12 @@ impl PortDevice {
         self.packet.into_iter().for_each(af_packet::Device::close);
         counts
     }
+}
+
+/// Adds counters of steering.
+pub(super) fn add_counts(sum: &mut Counts, counts: &Counts) {
+    sum.claimed += counts.claimed;
+    sum.passed += counts.passed;
+    sum.uncovered += counts.uncovered;
+    sum.too_long += counts.too_long;
 }

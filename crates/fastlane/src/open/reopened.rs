@@ -19,8 +19,8 @@ pub(crate) struct LaneMemory<'a> {
     pub(crate) agent: Option<Arc<AgentClient>>,
 }
 
-/// Port that was opened while the lanes run. It receives once the lanes have its queues and its device is
-/// [started](super::Devices::start_port).
+/// Port that was opened while the lanes run. It receives once the lanes have its queues and its
+/// device is [started](super::Devices::start_port).
 pub(crate) struct Reopened {
     /// Interface in Linux; `None` for a device that Linux does not have.
     pub(crate) interface: Option<Interface>,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use fastlane_core::DetachedQueue;
 use fastlane_kernel::Interface;
 
-use super::switching::PortSwitch;
+use super::switch_stage::PortSwitch;
 use crate::config::plan::PortPlan;
 use crate::config::raw::Driver;
 use crate::open::ReopenedDevice;
@@ -107,5 +107,15 @@ pub(super) fn report_changes(plan: &PortPlan, before: &Interface, now: &Interfac
     if before.mac != now.mac {
         let mac = fastlane_wire::MacAddress(now.mac);
         tracing::info!("port `{port}`: {name} has the Ethernet address {mac}");
+    }
+}
+
+/// Returns the interface, the device or the socket of a port.
+pub(super) fn device(plan: &PortPlan) -> &str {
+    match &plan.driver {
+        Driver::AfXdp(xdp) => &xdp.interface,
+        Driver::AfPacket(packet) => &packet.interface,
+        Driver::Memif(memif) => &memif.socket,
+        _ => device_name(plan),
     }
 }

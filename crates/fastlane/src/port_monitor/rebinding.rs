@@ -10,8 +10,8 @@ use fastlane_core::QueueChange;
 use fastlane_kernel::{Interface, PciDevice};
 use fastlane_table::counters::DownReason;
 
-use super::monitored_port::device_name;
-use super::switching::{Next, PortSwitch, Stage, device};
+use super::monitored_port::{device, device_name};
+use super::switch_stage::{PortSwitch, Progress, Stage};
 use super::{PortMonitor, lock};
 use crate::config::plan::PortPlan;
 use crate::config::raw::Driver;
@@ -71,23 +71,23 @@ impl PortMonitor<'_> {
         index: usize,
         switch: &mut PortSwitch,
         stage: Stage,
-    ) -> Next {
+    ) -> Progress {
         match stage {
             Stage::Leaving(device) => {
                 self.retire(index);
                 lock(self.around.devices).close_leaving(self.ports[index].number);
-                Next::Stage(Stage::Emptying(device))
+                Progress::Stage(Stage::Emptying(device))
             }
             Stage::Emptying(device) => match give(&device, &switch.plan) {
-                Ok(()) => Next::Stage(Stage::Opening(device)),
+                Ok(()) => Progress::Stage(Stage::Opening(device)),
                 Err(reason) => self.restore(index, &device, reason),
             },
             Stage::Opening(device) => match self.open_rebound(&switch.plan) {
                 Ok(opened) => {
                     switch.record(&opened);
-                    Next::Stage(Stage::Connecting(Box::new(opened)))
+                    Progress::Stage(Stage::Connecting(Box::new(opened)))
                 }
-                Err(_) if switch.since.elapsed() < OPEN => Next::Wait(Stage::Opening(device)),
+                Err(_) if switch.since.elapsed() < OPEN => Progress::Wait(Stage::Opening(device)),
                 Err(reason) => self.restore(index, &device, reason),
             },
             Stage::Restoring(reason) => {
@@ -95,10 +95,14 @@ impl PortMonitor<'_> {
                 match self.open_rebound(&former) {
                     Ok(mut opened) => {
                         self.pass_queues(index, std::mem::take(&mut opened.queues));
-                        Next::Stage(Stage::Rejoining(Box::new(opened), reason))
+                        Progress::Stage(Stage::Rejoining(Box::new(opened), reason))
                     }
-                    Err(_) if switch.since.elapsed() < OPEN => Next::Wait(Stage::Restoring(reason)),
-                    Err(other) => Next::Refuse(format!("{reason}; and its former driver: {other}")),
+                    Err(_) if switch.since.elapsed() < OPEN => {
+                        Progress::Wait(Stage::Restoring(reason))
+                    }
+                    Err(other) => {
+                        Progress::Refuse(format!("{reason}; and its former driver: {other}"))
+                    }
                 }
             }
             Stage::Rejoining(opened, reason) => {
@@ -110,20 +114,22 @@ impl PortMonitor<'_> {
                 match started {
                     Ok(()) => {
                         switch.silence = None;
-                        Next::Refuse(reason)
+                        Progress::Refuse(reason)
                     }
-                    Err(other) => Next::Refuse(format!("{reason}; and its former driver: {other}")),
+                    Err(other) => {
+                        Progress::Refuse(format!("{reason}; and its former driver: {other}"))
+                    }
                 }
             }
-            other => Next::Wait(other),
+            other => Progress::Wait(other),
         }
     }
 
     /// Gives a device its former driver back.
-    fn restore(&mut self, index: usize, device: &PciDevice, reason: String) -> Next {
+    fn restore(&mut self, index: usize, device: &PciDevice, reason: String) -> Progress {
         match give(device, &self.ports[index].plan) {
-            Ok(()) => Next::Stage(Stage::Restoring(reason)),
-            Err(other) => Next::Refuse(format!("{reason}; and its former driver: {other}")),
+            Ok(()) => Progress::Stage(Stage::Restoring(reason)),
+            Err(other) => Progress::Refuse(format!("{reason}; and its former driver: {other}")),
         }
     }
 

@@ -11,10 +11,10 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use fastlane_core::QueueChange;
-use fastlane_kernel::{Interface, PciDevice};
 use fastlane_table::counters::PortCounter;
 
-use super::monitored_port::{Phase, device_name};
+use super::monitored_port::{Phase, device};
+use super::switch_stage::{PortSwitch, Progress, Stage};
 use super::{PortMonitor, lock};
 use crate::config::plan::PortPlan;
 use crate::config::raw::Driver;
@@ -42,53 +42,6 @@ const LOSSES: [PortCounter; 8] = [
     PortCounter::DropDeviceFull,
     PortCounter::DropDeviceInvalid,
 ];
-
-/// Switch of a port in progress.
-pub(super) struct PortSwitch {
-    /// Settings of the port with the new driver.
-    pub(super) plan: PortPlan,
-    /// Mode selected by the new driver.
-    pub(super) mode: String,
-    pub(super) queues: usize,
-    /// Interface of the new device.
-    pub(super) interface: Option<Interface>,
-    pub(super) stage: Stage,
-    begin: Instant,
-    /// Begin of the stage.
-    pub(super) since: Instant,
-    /// Begin of the time without a device, and its length at the end.
-    pub(super) silence: Option<Instant>,
-    silent_seconds: f64,
-    /// Losses of the port at the begin.
-    losses: u64,
-    reply: SyncSender<Result<SwitchReport, String>>,
-}
-
-/// Stage of a switch.
-pub(super) enum Stage {
-    /// The lanes are giving up the queues of a PCI device.
-    Leaving(PciDevice),
-    /// The lanes take the frames of these queues back.
-    Emptying(PciDevice),
-    /// The PCI device has another driver, and is to be opened.
-    Opening(PciDevice),
-    /// It has its former driver again, for a reason, and is to be opened.
-    Restoring(String),
-    /// The lanes are receiving the queues of the former driver, for a reason.
-    Rejoining(Box<Reopened>, String),
-    /// The new device waits for its peer.
-    Connecting(Box<Reopened>),
-    /// The lanes are receiving the new queues.
-    Joining(Box<ReopenedDevice>),
-    /// The lanes are giving up the former queues.
-    Settling,
-    /// The lanes take the frames of the former queues back.
-    Closing,
-    /// The lanes are giving up the new queues again, for a reason.
-    Withdrawing(String),
-    /// The lanes take the frames of the new queues back.
-    Undoing(String),
-}
 
 impl PortMonitor<'_> {
     /// Begins the switches that were asked for.
@@ -179,41 +132,45 @@ impl PortMonitor<'_> {
         let elapsed = switch.since.elapsed();
         let next = match std::mem::replace(&mut switch.stage, Stage::Settling) {
             Stage::Connecting(opened) if opened.is_connected() => {
-                Next::Stage(self.join(index, *opened))
+                Progress::Stage(self.join(index, *opened))
             }
-            Stage::Connecting(opened) if elapsed < CONNECT => Next::Wait(Stage::Connecting(opened)),
+            Stage::Connecting(opened) if elapsed < CONNECT => {
+                Progress::Wait(Stage::Connecting(opened))
+            }
             Stage::Connecting(_) => {
                 let seconds = CONNECT.as_secs();
-                Next::Refuse(format!("no peer has connected within {seconds} s; start it first"))
+                Progress::Refuse(format!(
+                    "no peer has connected within {seconds} s; start it first"
+                ))
             }
             Stage::Joining(device) => match self.exchange(index, &mut switch, *device) {
                 Ok(()) => {
                     self.request(index, QueueChange::Settle);
-                    Next::Stage(Stage::Settling)
+                    Progress::Stage(Stage::Settling)
                 }
                 Err(reason) => {
                     self.request(index, QueueChange::Withdraw);
-                    Next::Stage(Stage::Withdrawing(reason))
+                    Progress::Stage(Stage::Withdrawing(reason))
                 }
             },
             Stage::Settling => {
                 self.retire(index);
                 lock(self.around.devices).close_leaving(number);
-                Next::Stage(Stage::Closing)
+                Progress::Stage(Stage::Closing)
             }
             Stage::Withdrawing(reason) => {
                 self.retire(index);
-                Next::Stage(Stage::Undoing(reason))
+                Progress::Stage(Stage::Undoing(reason))
             }
             Stage::Closing if elapsed >= PUBLISH => return self.end_switch(index, *switch),
-            Stage::Closing => Next::Wait(Stage::Closing),
-            Stage::Undoing(reason) => Next::Refuse(reason),
+            Stage::Closing => Progress::Wait(Stage::Closing),
+            Stage::Undoing(reason) => Progress::Refuse(reason),
             other => self.advance_rebinding(index, &mut switch, other),
         };
         match next {
-            Next::Stage(stage) => (switch.stage, switch.since) = (stage, Instant::now()),
-            Next::Wait(stage) => switch.stage = stage,
-            Next::Refuse(reason) => return self.refuse_switch(index, &switch, reason),
+            Progress::Stage(stage) => (switch.stage, switch.since) = (stage, Instant::now()),
+            Progress::Wait(stage) => switch.stage = stage,
+            Progress::Refuse(reason) => return self.refuse_switch(index, &switch, reason),
         }
         self.ports[index].phase = Phase::Switching(switch);
     }
@@ -332,25 +289,6 @@ impl PortMonitor<'_> {
     }
 }
 
-impl PortSwitch {
-    /// Records what the new device has become.
-    pub(super) fn record(&mut self, opened: &Reopened) {
-        self.mode.clone_from(&opened.mode);
-        self.queues = opened.queues.len();
-        self.interface.clone_from(&opened.interface);
-    }
-}
-
-/// What follows a look at a switch.
-pub(super) enum Next {
-    /// Another stage.
-    Stage(Stage),
-    /// The same stage.
-    Wait(Stage),
-    /// Its end, for this reason.
-    Refuse(String),
-}
-
 /// Checks that the lanes can have both devices at once, and that the new one can do what the port
 /// was started for.
 fn check(at_start: &PortPlan, before: &PortPlan, now: &PortPlan) -> Result<(), String> {
@@ -379,16 +317,6 @@ fn check(at_start: &PortPlan, before: &PortPlan, now: &PortPlan) -> Result<(), S
         return Err("it would have other lanes; name them with `lanes`, and restart".to_owned());
     }
     Ok(())
-}
-
-/// Returns the interface, the device or the socket of a port.
-pub(super) fn device(plan: &PortPlan) -> &str {
-    match &plan.driver {
-        Driver::AfXdp(xdp) => &xdp.interface,
-        Driver::AfPacket(packet) => &packet.interface,
-        Driver::Memif(memif) => &memif.socket,
-        _ => device_name(plan),
-    }
 }
 
 /// Describes the driver, the interface and the mode of a port.

@@ -19,14 +19,14 @@ use super::SessionError;
 use super::listener;
 use super::protocol::{self, Kind, REQUEST_LIMIT, VERSION};
 use super::requests::{
-    Changes, NewRules, Reload, ReplacedRules, ShardList, Shards, Switch, SwitchReport,
+    Changes, NewRules, Reload, ReplacedRules, SWITCH_PATIENCE, ShardList, Shards, Switch,
+    SwitchReport,
 };
 use super::transfer::{ReceiveError, Received, has_ended, receive};
 use crate::capture::{CaptureGrant, CaptureStream, Request};
 use crate::config::raw::Driver;
 use crate::config::rules::Rule;
 use crate::describe::Application;
-use crate::port_switch::PATIENCE;
 use crate::threads;
 
 /// Longest wait for a reply of the application.
@@ -120,7 +120,7 @@ impl Client {
     /// Fails if the application refuses; the port then stays on its driver.
     pub fn switch(&self, port: &str, driver: Driver) -> Result<SwitchReport, SessionError> {
         let wrong = |error: io::Error| self.wrong(error.to_string());
-        self.stream.set_read_timeout(Some(PATIENCE)).map_err(wrong)?;
+        self.stream.set_read_timeout(Some(SWITCH_PATIENCE)).map_err(wrong)?;
         let report = self.ask(Kind::Switch, &Switch { port: port.to_owned(), driver });
         self.stream.set_read_timeout(Some(TIMEOUT)).map_err(wrong)?;
         Ok(report?.0)

@@ -1,8 +1,9 @@
 //! Bodies of requests and replies, as JSON.
 
-use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::config::raw::Driver;
 use crate::config::rules::Rule;
@@ -56,6 +57,9 @@ pub struct ReplacedRules {
 pub(crate) struct Changes {
     pub(crate) ports: Vec<ReplacedRules>,
 }
+
+/// Longest wait of a client for the end of a switch.
+pub(crate) const SWITCH_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Request to switch a port to another driver.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -60,7 +60,13 @@ impl Fast {
         let (tables, messages) = (Arc::clone(&self.tables), Some(rings));
         let resources = SessionResources { tables, messages, ..SessionResources::default() };
         let reservation = Reservation::new(Path::new(&self.path)).unwrap();
-        let session = Session::serve(reservation, &application, &self.counters, resources).unwrap();
+        let session = Session::serve(
+            reservation,
+            crate::describe::Description::new(application),
+            &self.counters,
+            resources,
+        )
+        .unwrap();
         self.session = Some(session);
     }
 
