@@ -5,6 +5,7 @@
 //! `make test-lab` builds the images of the guests and runs them all.
 
 mod af_xdp;
+mod conformance;
 mod dpdk;
 mod kernels;
 mod rss;

@@ -47,5 +47,5 @@ pub use mechanism::{Mechanism, eventually};
 pub use nic::{Nic, Side, load_modules};
 pub use pcap::capture;
 pub use process::{Ended, PATIENCE, Process};
-pub use programs::{binary, build_as_release, repository};
+pub use programs::{binary, build_as_release, repository, test_program};
 pub use totals::Totals;

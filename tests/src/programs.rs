@@ -46,7 +46,8 @@ pub fn repository(path: &str) -> PathBuf {
 /// # Panics
 /// When there is none.
 #[track_caller]
-pub(crate) fn test_program(name: &str) -> PathBuf {
+#[must_use]
+pub fn test_program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
     let folder = test.parent().expect("the test lies in a build folder");
     let entries = std::fs::read_dir(folder).expect("the build folder").flatten();

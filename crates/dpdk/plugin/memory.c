@@ -52,7 +52,10 @@ static const struct rte_memzone *reserve(const struct rte_mempool *pool, size_t 
  * By default, each frame has pages of its own where pages are small. That takes twice the memory,
  * and net_af_xdp, which expects adjacent frames, would not send those at the end. The flag
  * RTE_MEMPOOL_F_NO_IOVA_CONTIG permits frames across pages. But DPDK, if it provides the memory of
- * such a mempool, gives it no device addresses, so that no device could use it. */
+ * such a mempool, gives it no device addresses, so that no device could use it.
+ *
+ * In huge pages, frames do not cross: that costs almost nothing, and devices that QEMU emulates drop
+ * a frame that lies in two pages. */
 static int populate_by_address(struct rte_mempool *pool)
 {
 	const uint32_t frame = pool->header_size + pool->elt_size + pool->trailer_size;
@@ -82,7 +85,7 @@ static struct rte_mempool *create(const char *name, uint32_t frames, uint32_t ca
 				  uint16_t data_room, int socket)
 {
 	struct rte_pktmbuf_pool_private private = { .mbuf_data_room_size = data_room };
-	const bool by_address = rte_eal_iova_mode() == RTE_IOVA_VA;
+	const bool by_address = rte_eal_iova_mode() == RTE_IOVA_VA && !rte_eal_has_hugepages();
 	struct rte_mempool *pool;
 	int result;
 

@@ -79,10 +79,10 @@ pub fn veth(name: &str, peer: &str, queues: usize) -> Addresses {
 /// and detects the carrier asynchronously.
 ///
 /// # Panics
-/// When that takes longer than five seconds.
+/// When that takes longer than 30 seconds.
 #[track_caller]
 pub fn wait_until_up(interface: &str) {
-    let end = Instant::now() + Duration::from_secs(5);
+    let end = Instant::now() + Duration::from_secs(30);
     while !command("ip", &format!("-oneline link show dev {interface}")).contains("state UP") {
         assert!(Instant::now() < end, "{interface} does not come up");
         std::thread::sleep(Duration::from_millis(1));

@@ -26,9 +26,16 @@ pub fn environment() -> Option<Arc<Environment>> {
 
 /// Returns the environment, started with this kind of pages if it does not run yet.
 pub fn environment_with(huge_pages: HugePages) -> Option<Arc<Environment>> {
+    environment_of(huge_pages, &[])
+}
+
+/// Returns the environment, started with this kind of pages and these cards if it does not run yet.
+pub fn environment_of(huge_pages: HugePages, cards: &[String]) -> Option<Arc<Environment>> {
     static STARTED: OnceLock<Option<Arc<Environment>>> = OnceLock::new();
     let start = || {
-        let settings = EnvironmentSettings { huge_pages, memory: MEMORY, ..Default::default() };
+        let pci = cards.to_vec();
+        let settings =
+            EnvironmentSettings { huge_pages, pci, memory: MEMORY, ..Default::default() };
         match Environment::start(&settings) {
             Ok(environment) => Some(environment),
             Err(error @ (Error::NoPlugin { .. } | Error::Broken { .. })) => {

@@ -1,0 +1,64 @@
+//! The conformance suite of the drivers on emulated cards.
+
+use std::process::Command;
+
+use fastlane_tests::{Guest, Kernel, Nic, load_modules, test_program};
+
+const VIRTIO: &str = "virtio-net-pci,iommu_platform=on";
+
+/// Runs a test program with a card and the interface at the other end of its cable.
+#[track_caller]
+fn conforms(program: &str, card: &str) {
+    let wire = Nic::at(Nic::SECOND).interface();
+    // The peer sees the order of frames, and has room for the bursts. Some drivers have one queue
+    // only, or no longer ring.
+    for words in
+        [["-L", &wire, "combined", "1"], ["-G", &wire, "rx", "4096"], ["-K", &wire, "gro", "off"]]
+    {
+        let _ = Command::new("ethtool").args(words).status();
+    }
+    let mut command = Command::new(test_program(program));
+    command.args(["--test-threads", "1"]).env("FASTLANE_CARD", format!("{card} {wire}"));
+    let status = command.status().expect("the test program can be started");
+    assert!(status.success(), "{program} on {card}: {status}");
+}
+
+fn dpdk_conforms(module: &str) {
+    load_modules(&[module, "vfio_iommu_type1", "vfio-pci"]);
+    let card = Nic::at(Nic::FIRST);
+    card.bind("vfio-pci");
+    conforms("dpdk_card", card.address());
+}
+
+fn af_xdp_conforms(module: &str) {
+    load_modules(&[module]);
+    let interface = Nic::at(Nic::FIRST).interface();
+    // Some drivers have one queue only.
+    let _ = Command::new("ethtool").args(["-L", &interface, "combined", "1"]).status();
+    conforms("af_xdp_card", &interface);
+}
+
+/// Returns a guest with two devices of a model, for DPDK.
+fn vfio_guest(model: &str) -> Guest {
+    Guest::new(Kernel::V6_12).nics(model).huge_pages(300).seconds(1200)
+}
+
+#[test]
+fn dpdk_conforms_on_igb() {
+    vfio_guest("igb").run(|| dpdk_conforms("igb"));
+}
+
+#[test]
+fn dpdk_conforms_on_virtio() {
+    vfio_guest(VIRTIO).run(|| dpdk_conforms("virtio_net"));
+}
+
+#[test]
+fn zero_copy_conforms_on_igb() {
+    Guest::new(Kernel::Newest).nics("igb").seconds(1200).run(|| af_xdp_conforms("igb"));
+}
+
+#[test]
+fn zero_copy_conforms_on_virtio() {
+    Guest::new(Kernel::Newest).nics(VIRTIO).seconds(1200).run(|| af_xdp_conforms("virtio_net"));
+}
