@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use fastlane_tests::{Application, Echo, Guest, Kernel, Lab, Nic, eventually, load_modules};
+use fastlane_tests::{
+    Application, Echo, Guest, Kernel, LEFT_MAC, Lab, Nic, eventually, load_modules,
+};
 use serde_json::{Value, json};
 
 use crate::support::{carries, exchange, lab};
@@ -49,6 +51,25 @@ fn packets_return_on_vmxnet3() {
 #[test]
 fn packets_return_on_virtio() {
     guest("virtio-net-pci,iommu_platform=on").run(|| packets_return("virtio_net"));
+}
+
+/// Linux itself is at the other end: a virtio device whose back end is vhost-net.
+#[test]
+fn packets_return_over_virtio_user_and_vhost_net() {
+    Guest::new(Kernel::V6_12).huge_pages(200).run(|| {
+        load_modules(&["vhost_net"]);
+        let lab = Lab::new("lab-vhost", 1).expect("the guest allows everything");
+        let device = format!(
+            "net_virtio_user0,path=/dev/vhost-net,queues=1,queue_size=256,iface=other,\
+             mac={LEFT_MAC}"
+        );
+        let driver = json!({"dpdk": {"vdev": device}});
+        let macswap = Application::macswap(&lab, Application::steered(&driver));
+        lab.left.run(&["ip", "link", "set", "other", "addrgenmode", "none", "up"]);
+        let mut echo = Echo::new(&lab.left, "other");
+        (0..200).for_each(|_| echo.once());
+        macswap.stop();
+    });
 }
 
 /// The kernel asks for the device back, as it does when a card is pulled: DPDK gives it up, the

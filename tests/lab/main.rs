@@ -5,9 +5,12 @@
 //! `make test-lab` builds the images of the guests and runs them all.
 
 mod af_xdp;
+mod bond;
 mod conformance;
 mod dpdk;
+mod impaired;
 mod kernels;
+mod router;
 mod rss;
 mod sr_iov;
 mod support;

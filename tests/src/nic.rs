@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{LEFT, Lab, RIGHT, eventually};
+use crate::{Host, LEFT, Lab, RIGHT, eventually};
 
 /// A network device on the PCI bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,11 +109,20 @@ impl Nic {
         if !host.attempt(&["ip", "link", "show", "wire0"]).stdout.is_empty() {
             host.run(&["ip", "link", "delete", "wire0"]);
         }
-        let interface = self.interface();
-        run(&["ip", "link", "set", &interface, "netns", &host.path(), "name", "wire0"]);
+        self.move_to(host, "wire0");
         host.run(&["ip", "address", "add", &format!("{four}/24"), "dev", "wire0"]);
         host.run(&["ip", "address", "add", &format!("{six}/64"), "dev", "wire0", "nodad"]);
-        host.run(&["ip", "link", "set", "wire0", "up"]);
+    }
+
+    /// Moves the device's interface to a host, under a name, and sets it up there.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    #[track_caller]
+    pub fn move_to(&self, host: &Host, name: &str) {
+        let interface = self.interface();
+        run(&["ip", "link", "set", &interface, "netns", &host.path(), "name", name]);
+        host.run(&["ip", "link", "set", name, "up"]);
     }
 }
 

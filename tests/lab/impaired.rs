@@ -1,0 +1,61 @@
+//! An N4 interface that delays, loses, repeats, reorders and corrupts datagrams (netem): PFCP
+//! retransmits, and each request is carried out once.
+
+use std::net::Ipv4Addr;
+
+use fastlane_tests::upf::messages::{RuleVersion, SessionRequest};
+use fastlane_tests::upf::{Driver, UpfLab};
+use fastlane_tests::{Guest, Kernel, load_modules};
+use serde_json::Value;
+
+/// Number of sessions.
+const SESSIONS: u32 = 40;
+
+fn request(number: u32) -> SessionRequest {
+    let version = RuleVersion {
+        peer: Ipv4Addr::new(10, 30, 0, 2),
+        teid: 0x1000 + number,
+        tos: 4,
+        qfi: 9,
+        is_open: true,
+        is_buffering: false,
+    };
+    SessionRequest { cp_seid: number.into(), version, threshold: 1 << 30, is_complex: false }
+}
+
+/// Returns the number of sessions of all associations, as the API shows it.
+fn sessions(lab: &UpfLab) -> u64 {
+    let response = lab.get("/associations");
+    let (_, body) = response.split_once("\r\n\r\n").expect("HTTP");
+    let all: Value = serde_json::from_str(body).expect("JSON");
+    all.as_array().expect("a list").iter().filter_map(|it| it["sessions"].as_u64()).sum()
+}
+
+#[test]
+fn sessions_are_set_up_once_over_an_n4_that_loses_repeats_and_reorders() {
+    Guest::new(Kernel::V6_12).run(|| {
+        load_modules(&["sch_netem"]);
+        let lab = UpfLab::new("lab-netem", Driver::AfPacket).expect("the guest allows everything");
+        // A request that is carried out twice would exceed the limit of sessions.
+        let mut upf = lab.start_supervised(lab.configuration(SESSIONS, &[]));
+        let mut smf = lab.smf();
+        smf.associate();
+        let impair = "tc qdisc add dev n4 root netem delay 5ms 3ms loss 15% duplicate 15% \
+                      reorder 25% corrupt 5%";
+        for host in [&lab.hosts.left, &lab.hosts.right] {
+            host.run(&impair.split_whitespace().collect::<Vec<_>>());
+        }
+        let half = SESSIONS / 2;
+        let mut all: Vec<_> = (1..=half).map(|it| smf.establish(&request(it))).collect();
+        // Restoration: the successor answers what its predecessor had begun.
+        lab.kill_slow_path(&mut upf);
+        all.extend((half + 1..=SESSIONS).map(|it| smf.establish(&request(it))));
+        assert_eq!(sessions(&lab), u64::from(SESSIONS));
+        let retransmissions = smf.inbox.retransmissions;
+        assert!(retransmissions > 0, "nothing was lost: netem does nothing");
+        all.iter().for_each(|session| smf.delete(session));
+        assert_eq!(sessions(&lab), 0);
+        eprintln!("{retransmissions} requests repeated, {} responses", smf.inbox.repeated);
+        upf.stop();
+    });
+}
