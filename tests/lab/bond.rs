@@ -21,12 +21,19 @@ fn bond(host: &Host, address: Option<&str>) {
     host.run(&["ip", "link", "set", "bond0", "addrgenmode", "none", "up"]);
 }
 
-/// Runs macswap on the bond of the left host, which carries, also after its first link is down.
-fn carries(driver: &Value) {
+/// Returns a lab with a bond on both hosts.
+fn bonded_lab() -> Lab {
+    load_modules(&["bonding"]);
     let lab = Lab::new("lab-bond", 1).expect("the guest allows everything");
     ["one", "two"].iter().for_each(|name| lab.wire(name));
     bond(&lab.left, Some(LEFT_MAC));
     bond(&lab.right, None);
+    lab
+}
+
+/// Runs macswap on the bond of the left host, which carries, also after its first link is down.
+fn carries(driver: &Value) {
+    let lab = bonded_lab();
     let macswap = Application::macswap(&lab, Application::steered(driver));
     let mut echo = Echo::new(&lab.right, "bond0");
     let mut carries = |when: &str| {
@@ -42,7 +49,6 @@ fn carries(driver: &Value) {
 #[test]
 fn a_bond_carries_under_af_packet() {
     Guest::new(Kernel::V6_12).run(|| {
-        load_modules(&["bonding"]);
         carries(&json!({"af-packet": {"interface": "bond0"}}));
     });
 }
@@ -50,7 +56,12 @@ fn a_bond_carries_under_af_packet() {
 #[test]
 fn a_bond_carries_under_af_xdp_in_mode_auto() {
     Guest::new(Kernel::V6_12).run(|| {
-        load_modules(&["bonding"]);
         carries(&json!({"af-xdp": {"interface": "bond0"}}));
+        // In the driver, the frames would reach no socket.
+        let lab = bonded_lab();
+        let driver = json!({"af-xdp": {"interface": "bond0", "mode": "native-copy"}});
+        let (status, stderr) = Application::refused(&lab, &[], Application::steered(&driver));
+        assert_eq!(status, Some(4), "{stderr}");
+        assert!(stderr.contains("bond0 is a bonding device"), "{stderr}");
     });
 }

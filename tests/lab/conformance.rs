@@ -7,17 +7,19 @@ use fastlane_tests::{Guest, Kernel, Nic, load_modules, test_program};
 /// The default of 256 descriptors is less than the bursts of the suite.
 const VIRTIO: &str = "virtio-net-pci,iommu_platform=on,rx_queue_size=1024";
 
+/// Changes a setting, if the driver has it: some have one queue only, or rings of one length.
+fn ethtool(words: &[&str]) {
+    let _ = Command::new("ethtool").args(words).status();
+}
+
 /// Runs a test program with a card and the interface at the other end of its cable.
 #[track_caller]
 fn conforms(program: &str, card: &str) {
     let wire = Nic::at(Nic::SECOND).interface();
-    // The peer sees the order of frames, and has room for the bursts. Some drivers have one queue
-    // only, or no longer ring.
-    for words in
-        [["-L", &wire, "combined", "1"], ["-G", &wire, "rx", "4096"], ["-K", &wire, "gro", "off"]]
-    {
-        let _ = Command::new("ethtool").args(words).status();
-    }
+    // The peer sees the order of frames, and has room for the bursts.
+    ethtool(&["-L", &wire, "combined", "1"]);
+    ethtool(&["-G", &wire, "rx", "4096"]);
+    ethtool(&["-K", &wire, "gro", "off"]);
     let mut command = Command::new(test_program(program));
     command.args(["--test-threads", "1"]).env("FASTLANE_CARD", format!("{card} {wire}"));
     let status = command.status().expect("the test program can be started");
@@ -29,14 +31,6 @@ fn dpdk_conforms(module: &str) {
     let card = Nic::at(Nic::FIRST);
     card.bind("vfio-pci");
     conforms("dpdk_card", card.address());
-}
-
-fn af_xdp_conforms(module: &str) {
-    load_modules(&[module]);
-    let interface = Nic::at(Nic::FIRST).interface();
-    // Some drivers have one queue only.
-    let _ = Command::new("ethtool").args(["-L", &interface, "combined", "1"]).status();
-    conforms("af_xdp_card", &interface);
 }
 
 /// Returns a guest with two devices of a model, for DPDK.
@@ -52,14 +46,4 @@ fn dpdk_conforms_on_igb() {
 #[test]
 fn dpdk_conforms_on_virtio() {
     vfio_guest(VIRTIO).run(|| dpdk_conforms("virtio_net"));
-}
-
-#[test]
-fn zero_copy_conforms_on_igb() {
-    Guest::new(Kernel::Newest).nics("igb").seconds(1200).run(|| af_xdp_conforms("igb"));
-}
-
-#[test]
-fn zero_copy_conforms_on_virtio() {
-    Guest::new(Kernel::Newest).nics(VIRTIO).seconds(1200).run(|| af_xdp_conforms("virtio_net"));
 }

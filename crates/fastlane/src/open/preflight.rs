@@ -3,10 +3,11 @@
 use fastlane_af_xdp as af_xdp;
 use fastlane_kernel::Interface;
 
+use super::af_xdp::is_aggregate;
 use crate::Error;
 use crate::agent::Interfaces;
 use crate::config::plan::{KernelPlan, Plan, PortPlan};
-use crate::config::raw::{AfPacket, AfXdp, Driver};
+use crate::config::raw::{AfPacket, AfXdp, AfXdpMode, Driver};
 
 /// Length of an Ethernet header and two VLAN tags, which the MTU does not include.
 const FRAME_OVERHEAD: usize = 14 + 8;
@@ -62,6 +63,15 @@ pub(super) fn of_af_xdp(
     let interface = query(port, &xdp.interface, interfaces)?;
     let longest = af_xdp::longest_frame(plan.frame_size);
     fits(port, &interface, longest)?;
+    let is_native = matches!(xdp.mode, AfXdpMode::ZeroCopy | AfXdpMode::NativeCopy);
+    if is_native && is_aggregate(&interface) {
+        let reason = format!(
+            "{} is a {} device, whose frames the kernel gives to sockets of its members only; \
+             write `\"mode\": \"generic-copy\"`, or a port for each member",
+            interface.name, interface.driver
+        );
+        return Err(Error::port(&port.name, reason));
+    }
     let (name, receive, transmit) =
         (&interface.name, interface.receive_queues, interface.transmit_queues);
     if receive > transmit {
