@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use fastlane_tests::{
-    Application, Echo, LEFT, Lab, Mechanism, Process, Report, eventually, measure,
+    Application, Echo, LEFT, Lab, Mechanism, Process, Report, binary, eventually, measure,
 };
 use serde_json::{Value, json};
 
@@ -199,4 +199,20 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     other.stop();
     assert_eq!(macswap.totals().drops("wire"), []);
     macswap.stop();
+}
+
+#[test]
+fn an_application_ends_in_the_middle_of_a_switch() {
+    let Some(lab) = Lab::new("switch-end", 1) else { return };
+    let driver = Mechanism::XdpNative.on("wire0");
+    let macswap = Application::macswap(&lab, json!({"ports": {"wire": {"driver": driver}}}));
+    let mut switch = std::process::Command::new(binary("fastlane"));
+    let socket = format!("socket={}", lab.file("nobody.sock").display());
+    switch.arg("switch").arg(macswap.session()).args(["wire", "memif", &socket, "role=client"]);
+    let switch = Process::start(switch);
+    macswap.process.wait_for("switching to memif");
+    // Exit status 0 says that all frames are back in their pools.
+    macswap.stop();
+    let ended = switch.wait();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
 }

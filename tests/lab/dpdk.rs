@@ -76,12 +76,13 @@ fn packets_return_over_virtio_user_and_vhost_net() {
 /// process says so, and takes it again when it is back.
 #[test]
 fn a_device_that_is_removed_and_comes_back_carries_again() {
-    guest("igb").run(|| {
+    guest("igb").seconds(3600).run(|| {
         let (lab, nic) = vfio_lab("igb");
         let mut configuration = Application::steered(&on(&nic));
         configuration["dpdk"] = json!({"eal-arguments": []});
         let macswap = Application::macswap(&lab, configuration);
         exchange(&lab, 500);
+        let mut held = Vec::new();
         for _ in 0..removals() {
             nic.write("remove", "1");
             eventually("the device is gone", || !nic.file("vendor").exists());
@@ -90,10 +91,25 @@ fn a_device_that_is_removed_and_comes_back_carries_again() {
             nic.bind("vfio-pci");
             let mut echo = Echo::new(&lab.right, "wire0");
             eventually("it carries again", || echo.try_once(Duration::from_millis(200)));
+            held.push(holds(&macswap));
         }
         exchange(&lab, 500);
+        let [first, last] = [held[0], held[held.len() - 1]];
+        eprintln!("{} removals; descriptors and resident KiB: {first:?}, {last:?}", held.len());
+        assert_eq!(last[0], first[0], "descriptors are left: {held:?}");
+        assert!(last[1] < first[1] + 1024, "memory is left: {held:?}");
         macswap.stop();
     });
+}
+
+/// Returns the number of descriptors of a process, and its resident memory in KiB.
+fn holds(application: &Application) -> [u64; 2] {
+    let process = format!("/proc/{}", application.process.id());
+    let descriptors = std::fs::read_dir(format!("{process}/fd")).expect("it runs").count();
+    let status = std::fs::read_to_string(format!("{process}/status")).expect("it runs");
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let resident = resident.and_then(|text| text.trim().strip_suffix(" kB")?.parse().ok());
+    [descriptors as u64, resident.expect("a number")]
 }
 
 /// Returns how often the device is removed: 100 times in the long form.
