@@ -8,6 +8,7 @@ mod af_xdp;
 mod bond;
 mod conformance;
 mod dpdk;
+mod ethtool;
 mod impaired;
 mod kernels;
 mod router;

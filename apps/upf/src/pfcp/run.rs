@@ -443,8 +443,9 @@ fn bind_until(address: SocketAddr, end: Instant) -> io::Result<UdpSocket> {
             Err(error) => return Err(error),
             Ok(socket) => {
                 socket.set_nonblocking(true)?;
-                // The host may limit it (net.core.rmem_max), which is acceptable.
-                let _ = sockopt::set_socket_recv_buffer_size(&socket, BUFFER);
+                // Without CAP_NET_ADMIN the host limits it (net.core.rmem_max), which is acceptable.
+                let forced = sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER);
+                let _ = forced.or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER));
                 return Ok(socket);
             }
         }
