@@ -7,14 +7,26 @@ use fastlane_tests::Mechanism;
 use fastlane_tests::routed::FAR;
 use serde_json::json;
 
-use super::firewall::{Firewall, MASQUERADE, RULES, Setup, canonical};
+use super::firewall::{Firewall, MASQUERADE, RULES, Setup, Tier, canonical, for_each_tier};
 
-#[test]
-fn r6_masquerade_of_tcp_and_udp_is_done_by_the_lanes() {
+for_each_tier!(
+    r6_masquerade_of_tcp_and_udp_is_done_by_the_tier,
+    r6_destinations_and_both_ends_are_translated,
+    r6_udp_without_a_checksum_stays_without,
+    r25_ipv6_is_forwarded_and_translated_as_ipv4,
+    r2_the_mark_decides_and_its_change_holds_at_once,
+    r11_one_way_udp_is_fast_only_if_configured,
+    r24_a_zone_has_its_own_flows,
+);
+
+fn r6_masquerade_of_tcp_and_udp_is_done_by_the_tier(tier: Tier) {
     for mechanism in [Mechanism::XdpNative, Mechanism::XdpGeneric, Mechanism::Packet] {
+        if tier == Tier::Kernel && mechanism == Mechanism::Packet {
+            continue; // it is an XDP program
+        }
         let flows = json!({ "capacity": 1024 });
         let rules = [RULES, MASQUERADE];
-        let setup = Setup { mechanism, lanes: 1 };
+        let setup = Setup { tier, mechanism, lanes: 1 };
         let Some(mut firewall) = Firewall::on(setup, "r6", &rules, flows) else { return };
         // Another address than that of the network, which would leave checksums as they are:
         // 10.77.0.2 and 10.78.0.1 have the same sum.
@@ -26,9 +38,9 @@ fn r6_masquerade_of_tcp_and_udp_is_done_by_the_lanes() {
         assert_eq!(canonical(tcp.from).ip(), outside);
         tcp.exchange(1000);
         firewall.wait_until_fast(8080);
-        firewall.until_lanes_forward(500, || tcp.exchange(1 << 20));
+        firewall.until_forwarded(500, || tcp.exchange(1 << 20));
         let udp = firewall.datagrams(5353);
-        firewall.until_lanes_forward(2, || {
+        firewall.until_forwarded(2, || {
             let from = udp.exchange().expect("both arrive");
             assert_eq!(from.ip(), outside);
         });
@@ -44,14 +56,14 @@ fn r6_masquerade_of_tcp_and_udp_is_done_by_the_lanes() {
 #[test]
 fn r6_several_lanes_share_the_flows() {
     let (flows, rules) = (json!({ "capacity": 1024 }), [RULES, MASQUERADE]);
-    let setup = Setup { mechanism: Mechanism::XdpNative, lanes: 2 };
+    let setup = Setup { tier: Tier::Lanes, mechanism: Mechanism::XdpNative, lanes: 2 };
     let Some(mut firewall) = Firewall::on(setup, "r6-lanes", &rules, flows) else { return };
     firewall.start_offload();
     let mut connections: Vec<_> = (8080..8088).map(|port| firewall.connect(port)).collect();
     for (tcp, port) in connections.iter_mut().zip(8080..) {
         tcp.exchange(1000);
         firewall.wait_until_fast(port);
-        firewall.until_lanes_forward(100, || tcp.exchange(1 << 20));
+        firewall.until_forwarded(100, || tcp.exchange(1 << 20));
     }
     for (tcp, port) in connections.into_iter().zip(8080..) {
         drop(tcp);
@@ -60,8 +72,7 @@ fn r6_several_lanes_share_the_flows() {
     firewall.router.stop();
 }
 
-#[test]
-fn r6_destinations_and_both_ends_are_translated() {
+fn r6_destinations_and_both_ends_are_translated(tier: Tier) {
     // From the near host: 10.99.0.1:80 is the far host's port 8080, seen from 10.78.0.55.
     let both = "
 table ip nat {
@@ -77,7 +88,7 @@ table ip nat {
     oifname \"wire1\" udp dport 5353 snat to 10.78.0.55
   }
 }";
-    let Some(firewall) = Firewall::new("r6-both", &[RULES, both]) else { return };
+    let Some(firewall) = Firewall::new(tier, "r6-both", &[RULES, both]) else { return };
     firewall.routed.ip("address add 10.78.0.55/24 dev wire1");
     for (to, port, seen) in [
         ("10.99.0.1:80", 8080, Some("10.78.0.55")),
@@ -90,17 +101,16 @@ table ip nat {
         assert!(seen.is_none() || (7000..8000).contains(&from.port()), "{from}");
         tcp.exchange(1000);
         firewall.wait_until_fast(port);
-        firewall.until_lanes_forward(500, || tcp.exchange(1 << 20));
+        firewall.until_forwarded(500, || tcp.exchange(1 << 20));
     }
     let mut udp = firewall.datagrams(5353);
     udp.to = "10.99.0.1:53".parse().unwrap();
-    firewall.until_lanes_forward(2, || assert!(udp.exchange().is_some(), "both arrive"));
+    firewall.until_forwarded(2, || assert!(udp.exchange().is_some(), "both arrive"));
     firewall.router.stop();
 }
 
-#[test]
-fn r6_udp_without_a_checksum_stays_without() {
-    let Some(firewall) = Firewall::new("r6-zero", &[RULES, MASQUERADE]) else { return };
+fn r6_udp_without_a_checksum_stays_without(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r6-zero", &[RULES, MASQUERADE]) else { return };
     let udp = firewall.datagrams(5353);
     // Option 11 is SO_NO_CHECK.
     let script = "import socket,sys\n\
@@ -128,8 +138,7 @@ fn r6_udp_without_a_checksum_stays_without() {
     firewall.router.stop();
 }
 
-#[test]
-fn r25_ipv6_is_forwarded_and_translated_as_ipv4() {
+fn r25_ipv6_is_forwarded_and_translated_as_ipv4(tier: Tier) {
     let snat = "
 table ip6 nat {
   chain postrouting {
@@ -137,7 +146,7 @@ table ip6 nat {
     oifname \"wire1\" tcp dport 8081 snat to fd78::55
   }
 }";
-    let Some(firewall) = Firewall::new("r25", &[RULES, snat]) else { return };
+    let Some(firewall) = Firewall::new(tier, "r25", &[RULES, snat]) else { return };
     firewall.routed.ip("-6 address add fd78::55/64 dev wire1 nodad");
     for (port, seen) in [(8080, "fd77::2"), (8081, "fd78::55")] {
         let to: SocketAddr = format!("[fd78::2]:{port}").parse().unwrap();
@@ -145,17 +154,16 @@ table ip6 nat {
         assert_eq!(tcp.from.ip().to_string(), seen);
         tcp.exchange(1000);
         firewall.wait_until_fast(port);
-        firewall.until_lanes_forward(500, || tcp.exchange(1 << 20));
+        firewall.until_forwarded(500, || tcp.exchange(1 << 20));
     }
     let udp = firewall.datagrams_at("[fd78::2]:5353".parse().unwrap());
-    firewall.until_lanes_forward(2, || assert!(udp.exchange().is_some(), "both arrive"));
+    firewall.until_forwarded(2, || assert!(udp.exchange().is_some(), "both arrive"));
     firewall.router.stop();
 }
 
-#[test]
-fn r2_the_mark_decides_and_its_change_holds_at_once() {
+fn r2_the_mark_decides_and_its_change_holds_at_once(tier: Tier) {
     let unmarked = RULES.replace("ct mark set ct mark | 0x1 ", "");
-    let Some(firewall) = Firewall::new("r2", &[&unmarked, MASQUERADE]) else { return };
+    let Some(firewall) = Firewall::new(tier, "r2", &[&unmarked, MASQUERADE]) else { return };
     let mut tcp = firewall.connect(8080);
     tcp.exchange(100_000);
     assert_eq!(firewall.count("forwarded"), 0);
@@ -190,22 +198,21 @@ fn r2_the_mark_decides_and_its_change_holds_at_once() {
     writer.apply([other]).unwrap();
     firewall.wait_until_fast(8080);
     let explained = firewall.explain(&format!("tcp 10.78.0.2:8080 10.78.0.1:{port}"));
-    assert!(explained.starts_with("lanes: tcp 10.77.0.2:"), "{explained}");
+    let wanted = format!("{}: tcp 10.77.0.2:", firewall.tier_name());
+    assert!(explained.starts_with(&wanted), "{explained}");
     firewall.router.stop();
 }
 
-#[test]
-fn r11_one_way_udp_is_fast_only_if_configured() {
+fn r11_one_way_udp_is_fast_only_if_configured(tier: Tier) {
     for one_way in [false, true] {
         let marks = RULES.replace("iifname \"wire0\" accept", "ct mark set 1 accept");
         let flows = json!({ "capacity": 1024, "one-way": one_way });
-        let Some(firewall) = Firewall::with("r11", &[&marks], flows) else { return };
+        let Some(firewall) = Firewall::with(tier, "r11", &[&marks], flows) else { return };
         let udp = firewall.datagrams(5353);
         assert!(udp.send().is_some());
         if one_way {
             firewall.wait_until_fast(5353);
-            firewall
-                .until_lanes_forward(10, || (0..10).for_each(|_| assert!(udp.send().is_some())));
+            firewall.until_forwarded(10, || (0..10).for_each(|_| assert!(udp.send().is_some())));
         } else {
             (0..10).for_each(|_| assert!(udp.send().is_some()));
             assert_eq!(firewall.count("forwarded"), 0);
@@ -216,8 +223,7 @@ fn r11_one_way_udp_is_fast_only_if_configured() {
     }
 }
 
-#[test]
-fn r24_a_zone_has_its_own_flows() {
+fn r24_a_zone_has_its_own_flows(tier: Tier) {
     let zones = "
 table inet zones {
   chain prerouting {
@@ -229,7 +235,7 @@ table inet zones {
     for zone in [0, 7] {
         let zones_of_ports = json!({ "wire0": zone, "wire1": zone });
         let flows = json!({ "capacity": 1024, "zones": zones_of_ports });
-        let Some(firewall) = Firewall::with("r24", &[RULES, zones], flows) else { return };
+        let Some(firewall) = Firewall::with(tier, "r24", &[RULES, zones], flows) else { return };
         let mut tcp = firewall.connect(8080);
         tcp.exchange(1000);
         firewall.wait_until_fast(8080);

@@ -5,7 +5,13 @@ use std::net::Shutdown;
 
 use fastlane_tests::eventually;
 
-use super::firewall::{Firewall, MASQUERADE, RULES, transfer};
+use super::firewall::{Firewall, MASQUERADE, RULES, Tier, for_each_tier, transfer};
+
+for_each_tier!(
+    r8_a_connection_is_closed_under_a_rule_that_drops_invalid_packets,
+    r7_a_reset_passes_linux_and_ends_the_flow,
+    r29_the_first_packets_pass_linux_which_clamps_the_segment_size,
+);
 
 /// Bytes over the offloaded flow: far more than any window, and 1 GiB in `make soak`.
 fn volume() -> usize {
@@ -20,9 +26,8 @@ fn invalid(firewall: &Firewall) -> u64 {
     rest.split(' ').next().and_then(|count| count.parse().ok()).expect("a number")
 }
 
-#[test]
-fn r8_a_connection_is_closed_under_a_rule_that_drops_invalid_packets() {
-    let Some(firewall) = Firewall::new("r8", &[RULES, MASQUERADE]) else { return };
+fn r8_a_connection_is_closed_under_a_rule_that_drops_invalid_packets(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r8", &[RULES, MASQUERADE]) else { return };
     let mut tcp = firewall.connect(8080);
     tcp.exchange(1000);
     firewall.wait_until_fast(8080);
@@ -74,9 +79,8 @@ fn is_reset_for_linux(firewall: &Firewall, port: u16) -> bool {
     is_closed
 }
 
-#[test]
-fn r7_a_reset_passes_linux_and_ends_the_flow() {
-    let Some(firewall) = Firewall::new("r7", &[RULES, MASQUERADE]) else { return };
+fn r7_a_reset_passes_linux_and_ends_the_flow(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r7", &[RULES, MASQUERADE]) else { return };
     // Linux expects the reset at the last acknowledgement that it has seen. One that passes it
     // late, as a neighbour is resolved, lets the entry expire in 10 s instead.
     assert!((8080..8083).any(|port| is_reset_for_linux(&firewall, port)), "no reset was taken");
@@ -84,8 +88,7 @@ fn r7_a_reset_passes_linux_and_ends_the_flow() {
     firewall.router.stop();
 }
 
-#[test]
-fn r29_the_first_packets_pass_linux_which_clamps_the_segment_size() {
+fn r29_the_first_packets_pass_linux_which_clamps_the_segment_size(tier: Tier) {
     let clamp = "
 table inet clamp {
   chain forward {
@@ -93,7 +96,7 @@ table inet clamp {
     tcp flags syn tcp option maxseg size set 1000
   }
 }";
-    let Some(firewall) = Firewall::new("r29", &[RULES, clamp]) else { return };
+    let Some(firewall) = Firewall::new(tier, "r29", &[RULES, clamp]) else { return };
     let mut tcp = firewall.connect(8080);
     tcp.exchange(1000);
     firewall.wait_until_fast(8080);

@@ -3,19 +3,25 @@
 use fastlane_tests::eventually;
 use serde_json::json;
 
-use super::firewall::{Firewall, MASQUERADE, RULES, without_rejudging};
+use super::firewall::{Firewall, MASQUERADE, RULES, Tier, for_each_tier, without_rejudging};
 
-#[test]
-fn r10_a_deleted_connection_stops_at_once() {
+for_each_tier!(
+    r10_a_deleted_connection_stops_at_once,
+    r22_new_rules_judge_established_flows_again,
+    r16_a_full_table_refuses_and_has_room_again,
+    r23_connections_with_a_helper_are_linuxs,
+);
+
+fn r10_a_deleted_connection_stops_at_once(tier: Tier) {
     let rules = [RULES, MASQUERADE];
-    let Some(firewall) = Firewall::with("r10", &rules, without_rejudging()) else { return };
+    let Some(firewall) = Firewall::with(tier, "r10", &rules, without_rejudging()) else { return };
     let udp = firewall.datagrams(5353);
     assert!(udp.exchange().is_some());
     firewall.wait_until_fast(5353);
     // What is established goes on; a new connection would be dropped.
     firewall.nft("insert rule inet firewall forward ct state new drop");
     assert!(udp.exchange().is_some());
-    firewall.until_lanes_forward(2, || assert!(udp.exchange().is_some()));
+    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
     for what in ["-D -p udp --dport 5353", "-F"] {
         if what == "-F" {
             firewall.nft("flush chain inet firewall forward");
@@ -36,9 +42,8 @@ fn r10_a_deleted_connection_stops_at_once() {
     firewall.router.stop();
 }
 
-#[test]
-fn r22_new_rules_judge_established_flows_again() {
-    let Some(firewall) = Firewall::new("r22", &[RULES, MASQUERADE]) else { return };
+fn r22_new_rules_judge_established_flows_again(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r22", &[RULES, MASQUERADE]) else { return };
     let (blocked, open) = (firewall.datagrams(5353), firewall.datagrams(5354));
     for udp in [&blocked, &open] {
         assert!(udp.exchange().is_some());
@@ -66,10 +71,9 @@ fn r22_new_rules_judge_established_flows_again() {
     firewall.router.stop();
 }
 
-#[test]
-fn r16_a_full_table_refuses_and_has_room_again() {
+fn r16_a_full_table_refuses_and_has_room_again(tier: Tier) {
     let flows = json!({ "capacity": 2 });
-    let Some(firewall) = Firewall::with("r16", &[RULES, MASQUERADE], flows) else { return };
+    let Some(firewall) = Firewall::with(tier, "r16", &[RULES, MASQUERADE], flows) else { return };
     let mut connections: Vec<_> = (8080..8083).map(|port| firewall.connect(port)).collect();
     for tcp in &mut connections[..2] {
         tcp.exchange(1000);
@@ -89,8 +93,7 @@ fn r16_a_full_table_refuses_and_has_room_again() {
     firewall.router.stop();
 }
 
-#[test]
-fn r23_connections_with_a_helper_are_linuxs() {
+fn r23_connections_with_a_helper_are_linuxs(tier: Tier) {
     let helper = "
 table inet helpers {
   ct helper ftp { type \"ftp\" protocol tcp; }
@@ -99,7 +102,7 @@ table inet helpers {
     tcp dport 2121 ct helper set \"ftp\"
   }
 }";
-    let Some(firewall) = Firewall::new("r23", &[RULES, MASQUERADE, helper]) else { return };
+    let Some(firewall) = Firewall::new(tier, "r23", &[RULES, MASQUERADE, helper]) else { return };
     let (mut plain, mut helped) = (firewall.connect(8080), firewall.connect(2121));
     plain.exchange(1000);
     helped.exchange(1000);

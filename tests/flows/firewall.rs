@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use fastlane_tests::routed::{FAR, Routed, counters, drop_count};
-use fastlane_tests::{Application, Mechanism, PATIENCE, Process, binary, eventually};
+use fastlane_tests::{Application, Mechanism, PATIENCE, Pins, Process, binary, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -37,17 +37,43 @@ table ip nat {
 /// Size of the router's rings in frames: enough for a time without a CPU on a loaded machine.
 const RING: u32 = 4096;
 
+/// Tier of all ports of a router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tier {
+    /// Lanes.
+    Lanes,
+    /// The XDP program in the kernel.
+    Kernel,
+}
+
+/// Makes a test of each story for each tier: `lanes::story` and `kernel::story`.
+macro_rules! for_each_tier {
+    ($($story:ident),* $(,)?) => {
+        mod lanes {
+            $(#[test] fn $story() { super::$story(crate::firewall::Tier::Lanes); })*
+        }
+        mod kernel {
+            $(#[test] fn $story() { super::$story(crate::firewall::Tier::Kernel); })*
+        }
+    };
+}
+pub(crate) use for_each_tier;
+
 /// A running firewall.
 pub(crate) struct Firewall {
     pub(crate) routed: Routed,
     pub(crate) router: Application,
     configuration: PathBuf,
     pub(crate) offload: Option<Process>,
+    tier: Tier,
+    /// BPF file system of the kernel tier. It is dropped last.
+    _pins: Option<Pins>,
 }
 
-/// Mechanism and number of lanes of a router.
+/// Tier, mechanism and number of lanes of a router.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
+    pub(crate) tier: Tier,
     pub(crate) mechanism: Mechanism,
     pub(crate) lanes: usize,
 }
@@ -60,34 +86,50 @@ pub(crate) fn without_rejudging() -> Value {
 impl Firewall {
     /// Starts a router with rules and its slow path. Returns `None` after a skip.
     #[track_caller]
-    pub(crate) fn new(story: &str, rules: &[&str]) -> Option<Self> {
-        Self::with(story, rules, json!({ "capacity": 1024 }))
+    pub(crate) fn new(tier: Tier, story: &str, rules: &[&str]) -> Option<Self> {
+        Self::with(tier, story, rules, json!({ "capacity": 1024 }))
     }
 
     /// Starts a router with settings of its flows.
     #[track_caller]
-    pub(crate) fn with(story: &str, rules: &[&str], flows: Value) -> Option<Self> {
-        let mut firewall = Self::without_offload(story, rules, flows)?;
+    pub(crate) fn with(tier: Tier, story: &str, rules: &[&str], flows: Value) -> Option<Self> {
+        let mut firewall = Self::without_offload(tier, story, rules, flows)?;
         firewall.start_offload();
         Some(firewall)
     }
 
     /// Starts a router without its slow path.
     #[track_caller]
-    pub(crate) fn without_offload(story: &str, rules: &[&str], flows: Value) -> Option<Self> {
-        Self::on(Setup { mechanism: Mechanism::XdpNative, lanes: 1 }, story, rules, flows)
+    pub(crate) fn without_offload(
+        tier: Tier,
+        story: &str,
+        rules: &[&str],
+        flows: Value,
+    ) -> Option<Self> {
+        Self::on(Setup { tier, mechanism: Mechanism::XdpNative, lanes: 1 }, story, rules, flows)
     }
 
     /// Starts a router without its slow path on a mechanism, with a number of lanes.
     #[track_caller]
-    pub(crate) fn on(setup: Setup, story: &str, rules: &[&str], flows: Value) -> Option<Self> {
-        let Setup { mechanism, lanes } = setup;
+    pub(crate) fn on(setup: Setup, story: &str, rules: &[&str], mut flows: Value) -> Option<Self> {
+        let Setup { tier, mechanism, lanes } = setup;
         let routed = Routed::with_queues(story, lanes)?;
-        // On a wire each packet is one of the link's size.
+        let pins = match tier {
+            Tier::Lanes => None,
+            Tier::Kernel => {
+                let pins = Pins::mount(&routed.lab)?;
+                flows["pins"] = json!(pins.directory());
+                Some(pins)
+            }
+        };
+        // On a wire each packet is one of the link's size, and its checksum is complete. The end of
+        // a veth pair takes redirected frames only with GRO.
+        let (gro, tx) = if tier == Tier::Kernel { ("on", "off") } else { ("off", "on") };
         for (host, wire) in
             [(&routed.lab.right, "wire0"), (&routed.far, "wire1"), (&routed.far, "wire2")]
         {
-            host.run(&["ethtool", "-K", wire, "tso", "off", "gso", "off", "gro", "off"]);
+            let offloads = ["tso", "off", "gso", "off", "gro", gro, "tx", tx];
+            host.run(&[&["ethtool", "-K", wire][..], &offloads].concat());
         }
         let port = |wire: &str| {
             let steer = json!([{"ethertype": "ipv4"}, {"ethertype": "ipv6"}]);
@@ -96,7 +138,8 @@ impl Firewall {
                 Some(xdp) => xdp["receive-ring"] = json!(RING),
                 None => driver["af-packet"]["ring"] = json!(RING),
             }
-            json!({"driver": driver, "steer": steer, "lane-by": "rss"})
+            let tier = if tier == Tier::Kernel { "kernel" } else { "lanes" };
+            json!({"driver": driver, "steer": steer, "lane-by": "rss", "tier": tier})
         };
         let mut configuration = json!({
             "lanes": {"frames": 6 * RING},
@@ -112,7 +155,8 @@ impl Firewall {
         let mut command = routed.router().command(&[]);
         command.arg(binary("router")).arg(&path);
         let router = Application::run(command, session);
-        let firewall = Self { routed, router, configuration: path, offload: None };
+        let firewall =
+            Self { routed, router, configuration: path, offload: None, tier, _pins: pins };
         rules.iter().for_each(|rules| firewall.nft(rules));
         Some(firewall)
     }
@@ -216,16 +260,26 @@ impl Firewall {
         eventually("the flow leaves the table", || self.flows(&["--port", &port]).is_empty());
     }
 
-    /// Returns the number of packets with an outcome.
+    /// Returns the word by which the tools name the tier.
+    pub(crate) fn tier_name(&self) -> &'static str {
+        if self.tier == Tier::Kernel { "kernel" } else { "lanes" }
+    }
+
+    /// Returns the number of packets with an outcome, which is that of lanes. Linux does not tell
+    /// the kernel tier why it does not forward a packet that has no route or is for itself.
     #[track_caller]
     pub(crate) fn count(&self, outcome: &str) -> u64 {
+        let outcome = match (self.tier, outcome) {
+            (Tier::Kernel, "linux_local" | "linux_no_route") => "linux_not_forwarded",
+            (_, outcome) => outcome,
+        };
         drop_count(&self.router, outcome)
     }
 
-    /// Repeats an exchange until lanes forward at least `least` packets of it. A neighbour may be
+    /// Repeats an exchange until the tier forwards at least `least` packets of it. A neighbour may be
     /// unknown for a while: all hosts of the machine share Linux's table of them.
     #[track_caller]
-    pub(crate) fn until_lanes_forward(&self, least: u64, mut exchange: impl FnMut()) {
+    pub(crate) fn until_forwarded(&self, least: u64, mut exchange: impl FnMut()) {
         let end = Instant::now() + PATIENCE;
         loop {
             let before = self.count("forwarded");
@@ -234,7 +288,7 @@ impl Firewall {
                 return;
             }
             let counted = counters(&self.router, &[]);
-            assert!(Instant::now() < end, "lanes do not forward: {counted:?}");
+            assert!(Instant::now() < end, "the tier does not forward: {counted:?}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

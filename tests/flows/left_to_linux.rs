@@ -4,11 +4,18 @@ use fastlane_testing::Peer;
 use fastlane_tests::eventually;
 use fastlane_tests::routed::FAR;
 
-use super::firewall::{Firewall, MASQUERADE, RULES};
+use super::firewall::{Firewall, MASQUERADE, RULES, Tier, for_each_tier};
 
-#[test]
-fn r3_other_protocols_fragments_and_first_packets_are_linuxs() {
-    let Some(firewall) = Firewall::new("r3", &[RULES, MASQUERADE]) else { return };
+for_each_tier!(
+    r3_other_protocols_fragments_and_first_packets_are_linuxs,
+    r4_the_time_to_live_expires_in_linux_and_is_one_less_beyond,
+    r5_packets_beyond_the_mtu_are_linuxs_which_says_so,
+    r21_a_discarding_route_is_never_fast,
+    r26_a_packet_by_another_interface_than_the_route_back_is_linuxs,
+);
+
+fn r3_other_protocols_fragments_and_first_packets_are_linuxs(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r3", &[RULES, MASQUERADE]) else { return };
     let udp = firewall.datagrams(5353);
     assert!(udp.exchange().is_some());
     firewall.wait_until_fast(5353);
@@ -25,7 +32,7 @@ fn r3_other_protocols_fragments_and_first_packets_are_linuxs() {
     // An error about a packet that lanes translated: Linux translates its inner header back.
     udp.near.connect(udp.to).unwrap();
     drop(udp.far);
-    firewall.until_lanes_forward(1, || {
+    firewall.until_forwarded(1, || {
         udp.near.send(b"there").unwrap();
         let error = udp.near.recv(&mut [0; 16]).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
@@ -33,9 +40,8 @@ fn r3_other_protocols_fragments_and_first_packets_are_linuxs() {
     firewall.router.stop();
 }
 
-#[test]
-fn r4_the_time_to_live_expires_in_linux_and_is_one_less_beyond() {
-    let Some(firewall) = Firewall::new("r4", &[RULES, MASQUERADE]) else { return };
+fn r4_the_time_to_live_expires_in_linux_and_is_one_less_beyond(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r4", &[RULES, MASQUERADE]) else { return };
     let udp = firewall.datagrams(5353);
     assert!(udp.exchange().is_some());
     firewall.wait_until_fast(5353);
@@ -56,9 +62,8 @@ fn r4_the_time_to_live_expires_in_linux_and_is_one_less_beyond() {
     firewall.router.stop();
 }
 
-#[test]
-fn r5_packets_beyond_the_mtu_are_linuxs_which_says_so() {
-    let Some(firewall) = Firewall::new("r5", &[RULES, MASQUERADE]) else { return };
+fn r5_packets_beyond_the_mtu_are_linuxs_which_says_so(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r5", &[RULES, MASQUERADE]) else { return };
     let mut tcp = firewall.connect(8080);
     tcp.exchange(1000);
     firewall.wait_until_fast(8080);
@@ -73,9 +78,8 @@ fn r5_packets_beyond_the_mtu_are_linuxs_which_says_so() {
     firewall.router.stop();
 }
 
-#[test]
-fn r21_a_discarding_route_is_never_fast() {
-    let Some(firewall) = Firewall::new("r21", &[RULES]) else { return };
+fn r21_a_discarding_route_is_never_fast(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r21", &[RULES]) else { return };
     let udp = firewall.datagrams(5353);
     assert!(udp.exchange().is_some());
     firewall.wait_until_fast(5353);
@@ -100,13 +104,12 @@ fn r21_a_discarding_route_is_never_fast() {
     firewall.router.stop();
 }
 
-#[test]
-fn r26_a_packet_by_another_interface_than_the_route_back_is_linuxs() {
-    let Some(firewall) = Firewall::new("r26", &[RULES]) else { return };
+fn r26_a_packet_by_another_interface_than_the_route_back_is_linuxs(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r26", &[RULES]) else { return };
     let udp = firewall.datagrams(5353);
     assert!(udp.exchange().is_some());
     firewall.wait_until_fast(5353);
-    firewall.until_lanes_forward(2, || assert!(udp.exchange().is_some()));
+    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
     // The far host now replies by wire2: Linux permits that, the lanes leave it to Linux.
     firewall.routed.far.run(&["ip", "route", "add", "10.77.0.0/24", "via", "10.79.0.1"]);
     let before = (firewall.count("forwarded"), firewall.count("linux_flow_interface"));

@@ -9,7 +9,12 @@ use fastlane_tests::routed::{hop_address, hop_mac};
 use fastlane_tests::{Host, mac};
 use std::time::Duration;
 
-use super::firewall::{Datagrams, Firewall, RULES};
+use super::firewall::{Datagrams, Firewall, RULES, Tier, for_each_tier};
+
+for_each_tier!(
+    r12_r13_a_flow_follows_routes_and_neighbours,
+    r14_r15_links_and_addresses_hold_for_flows,
+);
 
 /// Link (1 or 2) and Ethernet address by which a datagram reaches the far host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +72,8 @@ fn leaves_by(firewall: &Firewall, taps: &mut Taps, udp: &Datagrams, to: Exit) {
     assert!(firewall.count("forwarded") > before, "by the lanes");
 }
 
-#[test]
-fn r12_r13_a_flow_follows_routes_and_neighbours() {
-    let Some(firewall) = Firewall::new("r12", &[RULES]) else { return };
+fn r12_r13_a_flow_follows_routes_and_neighbours(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r12", &[RULES]) else { return };
     let udp = flow(&firewall);
     firewall.routed.add_hops();
     let mut taps = Taps::open(&firewall.routed.far);
@@ -101,9 +105,8 @@ fn r12_r13_a_flow_follows_routes_and_neighbours() {
     firewall.router.stop();
 }
 
-#[test]
-fn r14_r15_links_and_addresses_hold_for_flows() {
-    let Some(firewall) = Firewall::new("r14", &[RULES]) else { return };
+fn r14_r15_links_and_addresses_hold_for_flows(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r14", &[RULES]) else { return };
     let udp = flow(&firewall);
     firewall.routed.add_hops();
     let mut taps = Taps::open(&firewall.routed.far);

@@ -10,7 +10,17 @@ use fastlane::mirror::conntrack::{ConntrackChange, ConntrackListener, ConntrackW
 use fastlane_tests::{DropFlag, Process, binary, eventually};
 use serde_json::json;
 
-use super::firewall::{Datagrams, Firewall, MASQUERADE, RULES};
+use super::firewall::{Datagrams, Firewall, MASQUERADE, RULES, Tier, for_each_tier};
+
+for_each_tier!(
+    r27_r28_nothing_is_lost_or_doubled_while_flows_come_and_go,
+    r18_flows_survive_the_slow_path_and_its_successor_adopts_them,
+    r18_a_flow_whose_events_are_lost_is_not_adopted,
+    r1_connections_from_before_the_start_become_fast,
+    r19_connections_outlive_the_fast_path,
+    r19_flows_are_taken_over_by_the_next_fast_path,
+    r20_packets_are_counted_once_by_the_tier_or_by_linux,
+);
 
 /// Arrivals of a stream of numbered datagrams.
 #[derive(Debug, Default)]
@@ -80,10 +90,9 @@ fn during_stream(firewall: &mut Firewall, udp: &Datagrams, change: impl FnOnce(&
     assert!(received.displacement <= 256, "{} datagrams", received.displacement);
 }
 
-#[test]
-fn r27_r28_nothing_is_lost_or_doubled_while_flows_come_and_go() {
+fn r27_r28_nothing_is_lost_or_doubled_while_flows_come_and_go(tier: Tier) {
     let rules = [RULES, MASQUERADE];
-    let Some(mut firewall) = Firewall::new("r28", &rules) else { return };
+    let Some(mut firewall) = Firewall::new(tier, "r28", &rules) else { return };
     let udp = firewall.datagrams(5353);
     assert!(udp.exchange().is_some());
     firewall.wait_until_fast(5353);
@@ -117,10 +126,11 @@ fn r27_r28_nothing_is_lost_or_doubled_while_flows_come_and_go() {
     firewall.router.stop();
 }
 
-#[test]
-fn r18_flows_survive_the_slow_path_and_its_successor_adopts_them() {
+fn r18_flows_survive_the_slow_path_and_its_successor_adopts_them(tier: Tier) {
     let flows = json!({ "capacity": 1024, "grace": 3000 });
-    let Some(mut firewall) = Firewall::with("r18", &[RULES, MASQUERADE], flows) else { return };
+    let Some(mut firewall) = Firewall::with(tier, "r18", &[RULES, MASQUERADE], flows) else {
+        return;
+    };
     let mut tcp = firewall.connect(8080);
     tcp.exchange(1000);
     firewall.wait_until_fast(8080);
@@ -131,7 +141,7 @@ fn r18_flows_survive_the_slow_path_and_its_successor_adopts_them() {
     during_stream(&mut firewall, &udp, |firewall| {
         for _ in 0..rounds {
             firewall.kill_offload();
-            firewall.until_lanes_forward(50, || tcp.exchange(100_000));
+            firewall.until_forwarded(50, || tcp.exchange(100_000));
             firewall.start_offload();
             let offload = firewall.offload.as_ref().expect("it runs");
             assert!(offload.stderr().contains("2 flows taken over"), "{}", offload.stderr());
@@ -157,13 +167,12 @@ fn r18_flows_survive_the_slow_path_and_its_successor_adopts_them() {
     tcp.exchange(1 << 20);
     assert_eq!(firewall.count("forwarded"), before);
     firewall.start_offload();
-    firewall.until_lanes_forward(500, || tcp.exchange(1 << 20));
+    firewall.until_forwarded(500, || tcp.exchange(1 << 20));
     firewall.router.stop();
 }
 
-#[test]
-fn r18_a_flow_whose_events_are_lost_is_not_adopted() {
-    let Some(mut firewall) = Firewall::new("r18-lost", &[RULES, MASQUERADE]) else { return };
+fn r18_a_flow_whose_events_are_lost_is_not_adopted(tier: Tier) {
+    let Some(mut firewall) = Firewall::new(tier, "r18-lost", &[RULES, MASQUERADE]) else { return };
     let udp = firewall.datagrams(5353);
     assert!(udp.exchange().is_some());
     firewall.wait_until_fast(5353);
@@ -186,19 +195,17 @@ fn r18_a_flow_whose_events_are_lost_is_not_adopted() {
     firewall.router.stop();
 }
 
-#[test]
-fn r1_connections_from_before_the_start_become_fast() {
+fn r1_connections_from_before_the_start_become_fast(tier: Tier) {
     let flows = json!({ "capacity": 1024 });
     let rules = [RULES, MASQUERADE];
-    let Some(mut firewall) = Firewall::without_offload("r1", &rules, flows) else { return };
+    let Some(mut firewall) = Firewall::without_offload(tier, "r1", &rules, flows) else { return };
     firewall.routed.set("netfilter/nf_conntrack_events", "1");
     let mut connections: Vec<_> = (8080..8090).map(|port| firewall.connect(port)).collect();
     connections.iter_mut().for_each(|tcp| tcp.exchange(1000));
     assert_eq!(firewall.count("forwarded"), 0);
     firewall.start_offload();
     eventually("all are fast", || firewall.flows(&[]).len() == 10);
-    firewall
-        .until_lanes_forward(1000, || connections.iter_mut().for_each(|tcp| tcp.exchange(100_000)));
+    firewall.until_forwarded(1000, || connections.iter_mut().for_each(|tcp| tcp.exchange(100_000)));
     // The table has what conntrack lists.
     let listed = firewall.conntrack("-L -p tcp -m 1/1");
     for flow in firewall.flows(&[]) {
@@ -209,9 +216,8 @@ fn r1_connections_from_before_the_start_become_fast() {
     firewall.router.stop();
 }
 
-#[test]
-fn r19_connections_outlive_the_fast_path() {
-    let Some(firewall) = Firewall::new("r19", &[RULES, MASQUERADE]) else { return };
+fn r19_connections_outlive_the_fast_path(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r19", &[RULES, MASQUERADE]) else { return };
     let mut tcp = firewall.connect(8080);
     tcp.exchange(1000);
     firewall.wait_until_fast(8080);
@@ -223,9 +229,8 @@ fn r19_connections_outlive_the_fast_path() {
     drop((routed, offload));
 }
 
-#[test]
-fn r19_flows_are_taken_over_by_the_next_fast_path() {
-    let Some(mut firewall) = Firewall::new("r19-keep", &[RULES, MASQUERADE]) else { return };
+fn r19_flows_are_taken_over_by_the_next_fast_path(tier: Tier) {
+    let Some(mut firewall) = Firewall::new(tier, "r19-keep", &[RULES, MASQUERADE]) else { return };
     let mut keep = Command::new(binary("fastlane"));
     keep.arg("keep").arg(firewall.router.session()).args(["--seconds", "60"]);
     let keeper = Process::start(keep);
@@ -243,7 +248,7 @@ fn r19_flows_are_taken_over_by_the_next_fast_path() {
         eventually("the slow path follows the next process", || {
             offload.stderr().matches("; 1 flows taken over").count() == restart
         });
-        firewall.until_lanes_forward(500, || tcp.exchange(1 << 20));
+        firewall.until_forwarded(500, || tcp.exchange(1 << 20));
         // The counters of the flow go on.
         let flow = firewall.flows(&["--port", "8080"]).remove(0);
         let (_, counts) = flow.split_once(" packets ").expect("the counts");
@@ -256,9 +261,8 @@ fn r19_flows_are_taken_over_by_the_next_fast_path() {
     firewall.router.stop();
 }
 
-#[test]
-fn r20_packets_are_counted_once_by_lanes_or_by_linux() {
-    let Some(firewall) = Firewall::new("r20", &[RULES, MASQUERADE]) else { return };
+fn r20_packets_are_counted_once_by_the_tier_or_by_linux(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r20", &[RULES, MASQUERADE]) else { return };
     firewall.routed.set("netfilter/nf_conntrack_acct", "1");
     let udp = firewall.datagrams(5353);
     let mut sent = 0;
@@ -266,7 +270,7 @@ fn r20_packets_are_counted_once_by_lanes_or_by_linux() {
         assert!(udp.exchange().is_some());
         sent += 1;
     }
-    firewall.until_lanes_forward(500, || {
+    firewall.until_forwarded(500, || {
         for _ in 0..500 {
             assert!(udp.exchange().is_some());
             sent += 1;

@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use fastlane_tests::eventually;
 
-use super::firewall::{Firewall, MASQUERADE, RULES};
+use super::firewall::{Firewall, MASQUERADE, RULES, Tier, for_each_tier};
 
-#[test]
-fn r9_a_flow_in_use_stays_and_an_idle_one_expires() {
+for_each_tier!(r9_a_flow_in_use_stays_and_an_idle_one_expires,);
+
+fn r9_a_flow_in_use_stays_and_an_idle_one_expires(tier: Tier) {
     const TIMEOUT: u64 = 3;
     let Some(mut firewall) =
-        Firewall::without_offload("r9", &[RULES, MASQUERADE], serde_json::json!({}))
+        Firewall::without_offload(tier, "r9", &[RULES, MASQUERADE], serde_json::json!({}))
     else {
         return;
     };

@@ -4,11 +4,12 @@ use std::process::Command;
 
 use fastlane_tests::{Process, binary, eventually};
 
-use super::firewall::{Firewall, MASQUERADE, RULES};
+use super::firewall::{Firewall, MASQUERADE, RULES, Tier, for_each_tier};
 
-#[test]
-fn flows_are_selected_followed_and_explained() {
-    let Some(mut firewall) = Firewall::new("tools", &[RULES, MASQUERADE]) else { return };
+for_each_tier!(flows_are_selected_followed_and_explained,);
+
+fn flows_are_selected_followed_and_explained(tier: Tier) {
+    let Some(mut firewall) = Firewall::new(tier, "tools", &[RULES, MASQUERADE]) else { return };
     let mut follow = Command::new(binary("router"));
     follow.arg("flows").arg(firewall.router.session()).args(["--follow", "--port", "8080"]);
     let follower = Process::start(follow);
@@ -19,6 +20,8 @@ fn flows_are_selected_followed_and_explained() {
     firewall.wait_until_fast(8080);
     firewall.wait_until_fast(5353);
     assert_eq!(firewall.flows(&[]).len(), 2);
+    firewall.until_forwarded(500, || tcp.exchange(1 << 20));
+    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
     for (words, count) in [
         (&["--address", "10.77.0.2"][..], 2), // before translation
         (&["--address", "10.78.0.1"], 2),     // after it
@@ -27,6 +30,8 @@ fn flows_are_selected_followed_and_explained() {
         (&["--state", "open"], 2),
         (&["--state", "closing"], 0),
         (&["--state", "open", "--port", "8080", "--address", "10.78.0.2"], 1),
+        (&["--tier", firewall.tier_name()], 2),
+        (&["--tier", if tier == Tier::Lanes { "kernel" } else { "lanes" }], 0),
     ] {
         assert_eq!(firewall.flows(words).len(), count, "{words:?}");
     }
@@ -34,7 +39,8 @@ fn flows_are_selected_followed_and_explained() {
     let port = tcp.near.local_addr().unwrap().port();
     let explain = format!("tcp 10.77.0.2:{port} 10.78.0.2:8080");
     let explained = firewall.explain(&explain);
-    assert!(explained.starts_with(&format!("lanes: tcp 10.77.0.2:{port} > ")), "{explained}");
+    let wanted = format!("{}: tcp 10.77.0.2:{port} > ", firewall.tier_name());
+    assert!(explained.starts_with(&wanted), "{explained}");
     assert!(explained.contains("ESTABLISHED"), "{explained}");
     let explained = firewall.explain("tcp 10.77.0.2:1 10.78.0.2:2");
     assert_eq!(explained, "linux: it tracks no such connection\n");
@@ -53,13 +59,14 @@ fn flows_are_selected_followed_and_explained() {
 
 #[test]
 fn what_contradicts_flows_is_refused_with_the_remedy() {
-    let Some(firewall) = Firewall::new("refused", &[RULES]) else { return };
+    let Some(firewall) = Firewall::new(Tier::Lanes, "refused", &[RULES]) else { return };
     for (setting, reason) in [
         ("app.acl=true", "write it as nftables rules"),
         ("app.flows.mask=0", "at least one bit of `ct mark`"),
         ("app.flows.mark=2", "it must have bits of `mask`"),
         ("app.flows.capacity=0", "1 to 268435456 flows"),
         ("app.flows.zones={\"wire9\":1}", "wire9"),
+        ("ports.wire0={\"driver\":{\"memory\":{}},\"tier\":\"kernel\"}", "the driver af-xdp"),
     ] {
         let (status, stderr) = firewall.start_another(setting);
         assert!(status != Some(0) && stderr.contains(reason), "{setting}: {stderr}");

@@ -27,23 +27,28 @@ pub struct Agent {
 
 /// A BPF file system of its own. Dropping it removes all pins.
 #[derive(Debug)]
-pub(crate) struct Pins(PathBuf);
+pub struct Pins(PathBuf);
 
 impl Pins {
     /// Mounts it. Returns `None` after a skip if there is none.
-    pub(crate) fn mount(lab: &Lab) -> Option<Self> {
+    ///
+    /// # Panics
+    /// When its directory cannot be created.
+    #[must_use]
+    pub fn mount(lab: &Lab) -> Option<Self> {
         everyone(lab.directory());
         let directory = lab.file("bpf");
         std::fs::create_dir_all(&directory).expect("the directory is ours");
         if let Err(error) = mount("bpf", &directory, "bpf", MountFlags::empty(), None) {
-            fastlane_testing::skip("agent", &format!("no BPF file system ({error})"));
+            fastlane_testing::skip("pins", &format!("no BPF file system ({error})"));
             return None;
         }
         Some(Self(directory))
     }
 
-    /// Returns the directory of the agent.
-    pub(crate) fn directory(&self) -> PathBuf {
+    /// Returns the directory of the owner of the pins.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
         self.0.join("fastlane")
     }
 

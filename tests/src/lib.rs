@@ -32,7 +32,7 @@ pub mod routed;
 mod totals;
 pub mod upf;
 
-pub use agent::{Agent, NOBODY, assert_unprivileged, unprivileged};
+pub use agent::{Agent, NOBODY, Pins, assert_unprivileged, unprivileged};
 pub use application::Application;
 pub use cluster::{Cluster, IMAGE, POD_USER};
 pub use drop_flag::DropFlag;

@@ -13,11 +13,12 @@ use std::process::Command;
 use source::{Source, root, sources};
 
 /// Crates of the workspace that each package may import. Tests may import anything.
-const IMPORTS: [(&str, &[&str]); 27] = [
+const IMPORTS: [(&str, &[&str]); 28] = [
     ("fastlane-wire", &[]),
     ("fastlane-table", &[]),
     ("fastlane-core", &["table", "wire"]),
     ("fastlane-capture", &["core", "table"]),
+    ("fastlane-flow-tier", &["mirror", "steer", "table"]),
     ("fastlane-hold", &["core"]),
     ("fastlane-sharding", &["core", "table"]),
     ("fastlane-steer", &["wire"]),
@@ -34,8 +35,20 @@ const IMPORTS: [(&str, &[&str]); 27] = [
     (
         "fastlane",
         &[
-            "af-xdp", "capture", "core", "dpdk", "hold", "kernel", "local", "memif", "mirror",
-            "sharding", "steer", "table", "wire",
+            "af-xdp",
+            "capture",
+            "core",
+            "dpdk",
+            "flow-tier",
+            "hold",
+            "kernel",
+            "local",
+            "memif",
+            "mirror",
+            "sharding",
+            "steer",
+            "table",
+            "wire",
         ],
     ),
     ("fastlane-agent", &["", "af-xdp", "core", "steer", "table"]),
@@ -168,8 +181,8 @@ fn unsafe_stays_where_it_may_be() {
         .collect();
     assert_eq!(found, BTreeSet::from(UNSAFE), "who allows it, and who may");
     // Where nothing is allowed, nobody can begin to.
-    let forbids =
-        ["wire", "pfcp", "mirror", "netlink"].map(|name| format!("crates/{name}/src/lib.rs"));
+    let forbids = ["wire", "pfcp", "mirror", "netlink", "flow-tier"]
+        .map(|name| format!("crates/{name}/src/lib.rs"));
     for path in forbids {
         let text = std::fs::read_to_string(root().join(&path)).unwrap();
         assert!(text.contains("#![forbid(unsafe_code)]"), "{path} does not forbid unsafe code");

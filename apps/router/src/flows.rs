@@ -2,16 +2,19 @@
 //!
 //! With flows, the rules and the NAT of Linux decide, so a packet is forwarded only if its
 //! connection is in the table `flows`; its route alone does not suffice. The slow path
-//! ([`offload`]) writes that table. [`LaneFlows`] is what a lane has of it, `translate` changes a
+//! ([`offload`]) writes that table, and for ports of the kernel tier that of an XDP program, which
+//! `tier_ports` attaches. [`LaneFlows`] is what a lane has of it, `translate` changes a
 //! packet, `list` and `explain` show flows to people.
 
 mod explain;
 pub mod flows_command;
 mod lane_flows;
-mod list;
+pub(crate) mod list;
 pub mod offload;
 mod resolve;
+mod tier_ports;
 
 pub use lane_flows::LaneFlows;
 pub(crate) use lane_flows::{Candidate, Hop};
+pub use list::kernel_outcomes;
 pub(crate) use resolve::Resolver;

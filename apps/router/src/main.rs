@@ -11,7 +11,7 @@ use router::acl::command;
 use router::acl::compiled::{AccessList, entries};
 use router::counts::Counts;
 use router::flows::flows_command::ExplainArguments;
-use router::flows::{self, LaneFlows, offload};
+use router::flows::{self, LaneFlows, kernel_outcomes, offload};
 use router::settings::{FlowsSettings, Settings, program};
 use router::{FlowHash, Router, names, report};
 
@@ -87,8 +87,13 @@ fn router(lane: &LaneInfo<'_>, hash: FlowHash) -> Result<Router<fastlane::mirror
 fn lane_flows(lane: &LaneInfo<'_>, settings: &FlowsSettings) -> Result<LaneFlows, Error> {
     let mut zones = vec![0; lane.port_names().count()];
     for (name, zone) in &settings.zones {
-        zones[usize::from(lane.require_port(name)?.0)] = *zone;
+        // A port of the kernel tier is not one of lanes.
+        if let Some(port) = lane.port(name) {
+            zones[usize::from(port.0)] = *zone;
+        }
     }
     let state = lane.state("flows", Shape::PerLane)?;
-    Ok(LaneFlows::new(lane.hash("flows")?, state, lane.record("offload")?, zones))
+    let status = lane.record("offload")?;
+    lane.add_outcomes("causes", kernel_outcomes(lane.record("offload")?));
+    Ok(LaneFlows::new(lane.hash("flows")?, state, status, zones))
 }

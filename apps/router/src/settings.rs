@@ -1,7 +1,9 @@
 //! Settings: the object `app` of the configuration.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
+use fastlane::config::raw::Tier;
 use fastlane::mirror::flows::FlowPolicy;
 use fastlane::{Error, Program};
 use schemars::JsonSchema;
@@ -43,6 +45,9 @@ pub struct FlowsSettings {
     pub zones: BTreeMap<String, u16>,
     /// Time after the death of `router offload` in which flows stay fast, in milliseconds.
     pub grace: u32,
+    /// Directory for the pins of the kernel tier, in a BPF file system. Default:
+    /// `/sys/fs/bpf/fastlane-flows/NAME`.
+    pub pins: Option<PathBuf>,
 }
 
 impl Default for FlowsSettings {
@@ -55,6 +60,7 @@ impl Default for FlowsSettings {
             rejudge: true,
             zones: BTreeMap::new(),
             grace: 5000,
+            pins: None,
         }
     }
 }
@@ -70,24 +76,35 @@ impl FlowsSettings {
 /// Returns the program: its settings and the tables that follow from them.
 #[must_use]
 pub fn program() -> Program {
-    Program::with_settings(|settings: &Settings, _| {
+    let program = Program::with_settings(|settings: &Settings, raw| {
         let mut tables = json!({ "causes": { "capacity": CAUSES } });
+        let mut ports = raw.ports.values();
+        if settings.flows.is_none() && ports.any(|port| port.tier == Some(Tier::Kernel)) {
+            let what = "the kernel tier forwards flows; write `\"flows\": {}` in `app`";
+            return wrong("flows", what);
+        }
         if let Some(flows) = &settings.flows {
             check(settings, flows)?;
+            if let Some(name) = flows.zones.keys().find(|name| !raw.ports.contains_key(*name)) {
+                return wrong(&format!("flows.zones.{name}"), "there is no port of this name");
+            }
             // Both directions have an entry.
             tables["flows"] = json!({ "capacity": flows.capacity * 2 });
             tables["offload"] = json!({ "capacity": 1 });
         }
         Ok(json!({ "tables": tables }))
-    })
+    });
+    program.offloading_flows()
+}
+
+/// Returns the error of a value in `app`.
+fn wrong<T>(key: &str, what: &str) -> Result<T, Error> {
+    let (path, what) = (format!("app.{key}"), what.to_owned());
+    Err(Error::Value { path, what, meant: None })
 }
 
 /// Checks settings that contradict each other.
 fn check(settings: &Settings, flows: &FlowsSettings) -> Result<(), Error> {
-    let wrong = |key: &str, what: &str| {
-        let (path, what) = (format!("app.{key}"), what.to_owned());
-        Err(Error::Value { path, what, meant: None })
-    };
     if settings.acl || settings.police {
         return wrong(
             "acl",

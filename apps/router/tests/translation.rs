@@ -1,12 +1,13 @@
 //! Tests of flows without Linux: translation, and what is left to Linux.
 
+mod kernel_tier;
 mod support;
 
 use std::net::IpAddr;
 
 use fastlane::mirror::conntrack::{Connection, ConnectionTuple, Status};
 use fastlane::mirror::flows::{
-    FLOW_WORDS, FlowKey, FlowRecord, FlowState, FlowStatistics, FlowStatus,
+    FLOW_WORDS, FlowKey, FlowRecord, FlowState, FlowStatistics, FlowStatus, PinsPath,
 };
 use fastlane::mirror::{FallbackReason, RouteLookup};
 use fastlane::{App, Packet, Partial, Turn};
@@ -154,6 +155,8 @@ struct Tables {
     reader: HashReader<FlowKey, FlowRecord>,
     state: State<FLOW_WORDS>,
     lane: LaneFlows,
+    /// Status that was published last.
+    published: FlowStatus,
 }
 
 impl Tables {
@@ -166,12 +169,14 @@ impl Tables {
         let reader = HashReader::attach(&flows).unwrap();
         let status_reader = RecordReader::attach(&status).unwrap();
         let lane = LaneFlows::new(reader.clone(), state.lane(0), status_reader, vec![0, 0]);
+        let published = status_of(0, 1);
         let mut tables = Self {
             writer: HashWriter::attach(&flows, &readers).unwrap(),
             status: RecordWriter::attach(&status, &readers).unwrap(),
             reader,
             state,
             lane,
+            published,
         };
         tables.set_status(1, 0);
         tables
@@ -179,11 +184,8 @@ impl Tables {
 
     /// Publishes a status whose heartbeat is `age` seconds old, with a grace time of 5 seconds.
     fn set_status(&mut self, is_active: u64, age: u64) {
-        let heartbeat = fastlane::now() - age * 1_000_000_000;
-        let (grace, statistics) = (5_000_000_000, FlowStatistics::default());
-        let (mark, mask, one_way) = (1, 1, 0);
-        let status = FlowStatus { heartbeat, grace, is_active, mark, mask, one_way, statistics };
-        self.status.set(&status).unwrap();
+        self.published = status_of(age, is_active);
+        self.status.set(&self.published).unwrap();
     }
 
     fn add(&mut self, connection: &Connection) {
@@ -215,6 +217,14 @@ impl Tables {
         }
         (*cause).clone()
     }
+}
+
+/// Returns a status whose heartbeat is `age` seconds old, with a grace time of 5 seconds.
+fn status_of(age: u64, is_active: u64) -> FlowStatus {
+    let heartbeat = fastlane::now() - age * 1_000_000_000;
+    let (grace, statistics) = (5_000_000_000, FlowStatistics::default());
+    let (mark, mask, one_way, pins) = (1, 1, 0, PinsPath::default());
+    FlowStatus { heartbeat, grace, is_active, mark, mask, one_way, statistics, pins }
 }
 
 /// Returns routes by which packets to `to` leave and those of `from` arrive.

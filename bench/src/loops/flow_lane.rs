@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use fastlane::Turn;
 use fastlane::mirror::conntrack::{Connection, ConnectionTuple, Status};
-use fastlane::mirror::flows::{FLOW_WORDS, FlowKey, FlowRecord, FlowStatistics, FlowStatus};
+use fastlane::mirror::flows::{
+    FLOW_WORDS, FlowKey, FlowRecord, FlowStatistics, FlowStatus, PinsPath,
+};
 use fastlane::mirror::{FallbackReason, IngressInterface, NextHop, ReversePath, RouteLookup};
 use fastlane_core::{App, Packet, PortId};
 use fastlane_table::{
@@ -71,6 +73,7 @@ impl FlowSet {
             mask: 1,
             one_way: 0,
             statistics: FlowStatistics::default(),
+            pins: PinsPath::default(),
         })?;
         let mut random = Random::new(0x666c);
         let length = (1 << 17).max(2 * count);

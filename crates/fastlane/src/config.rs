@@ -5,6 +5,7 @@ mod checks;
 mod defaults;
 pub(crate) mod difference;
 mod environment;
+mod kernel_ports;
 pub(crate) mod lane_roles;
 mod locate;
 mod overrides;
@@ -24,6 +25,8 @@ pub(crate) use defaults::{AppDefaults, settings};
 pub use crate::diagnostic::{Diagnostic, nearest_word as nearest};
 pub use rules::{Rule, address_and_length, resolve as resolve_rules};
 
+pub use kernel_ports::KernelPort;
+
 use crate::Error;
 use plan::{Plan, Source};
 use raw::Configuration;
@@ -40,6 +43,10 @@ pub(crate) fn parse(place: &str, text: &str, source: Source) -> Result<Plan, Err
     // Keys of the file stay as they are, at any depth; most applications add nothing.
     let raw = source.app_defaults.complete(raw, value);
     let plan = raw.and_then(|raw| Plan::new(raw, &source.program));
+    let plan = plan.and_then(|plan| match plan.kernel_ports.first() {
+        Some(port) if !source.offloads_flows => Err(kernel_ports::unsupported(&port.name)),
+        _ => Ok(plan),
+    });
     let plan = plan.map_err(|error| match error {
         Error::Value { path, what, meant } => {
             // An override may have replaced the value in the file, so no line is given then.

@@ -203,6 +203,7 @@ where
         overrides: arguments.overrides.clone(),
         program: name.to_owned(),
         app_defaults: program.app_defaults.clone(),
+        offloads_flows: program.offloads_flows,
     })?;
     if arguments.check {
         let tables = &Tables::new(plan.tables.clone(), vec![]);

@@ -1,5 +1,7 @@
 //! Lane information for the factory of an application: ports, settings, tables and the mirror.
 
+use std::sync::Arc;
+
 use fastlane_table::{
     ArrayReader, ClassifierReader, EntryId, HashReader, Key, LanePending, LaneState, Lpm4Reader,
     Lpm6Reader, Pending, RecordReader, Spec, State, TableError, Value,
@@ -7,7 +9,7 @@ use fastlane_table::{
 use serde::de::DeserializeOwned;
 
 use crate::config::plan::Plan;
-use crate::metrics::Outcomes;
+use crate::metrics::{OutcomeCounts, OutcomeSource, Outcomes};
 use crate::mirror::{self, Mirror, MirrorService};
 use crate::tables::{Role, Tables};
 use crate::{Error, PortId, config};
@@ -208,6 +210,16 @@ impl LaneInfo<'_> {
         let names = names.into_iter().map(|(entry, name)| (EntryId(entry), name)).collect();
         self.tables.set_outcomes(name, Outcomes { state: state.clone(), names });
         Ok(state.lane(self.index))
+    }
+
+    /// Adds packets by outcome that no lane has seen, to those of [`outcomes`](Self::outcomes) with
+    /// the name of a table, in `GET /metrics`. `read` is called at each scrape.
+    pub fn add_outcomes(
+        &self,
+        name: &str,
+        read: impl Fn() -> Vec<OutcomeCounts> + Send + Sync + 'static,
+    ) {
+        self.tables.set_outcome_source(name, OutcomeSource(Arc::new(read)));
     }
 
     fn copies(&self, shape: Shape) -> usize {

@@ -119,6 +119,7 @@ pub use entry::{abort_on_panic, log, main, main_from};
 pub use error::Error;
 pub use fastlane_core::{App, HoldKey, Packet, Partial, PortId, RawVerdict, Turn, Verdict, now};
 pub use fastlane_dpdk::installed as installed_dpdk;
+pub use fastlane_flow_tier as flow_tier;
 pub use fastlane_kernel as kernel;
 pub use fastlane_table as table;
 pub use fastlane_table::counters;

@@ -21,7 +21,8 @@ mod http;
 mod outcome_metrics;
 
 use collector::Collector;
-pub(crate) use outcome_metrics::{OutcomeMetrics, Outcomes};
+pub use outcome_metrics::OutcomeCounts;
+pub(crate) use outcome_metrics::{OutcomeMetrics, OutcomeSource, Outcomes};
 
 /// Media type of `/metrics` (OpenMetrics 1.0, section 4.1).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -28,8 +28,8 @@ use netconf::Netconf;
 pub(crate) use thread::MirrorThread;
 
 pub use fastlane_mirror::{
-    Error as MirrorError, FallbackReason, Family, NextHop, RouteLookup, TableId, blackhole,
-    conntrack, flows, query,
+    Error as MirrorError, FallbackReason, Family, NextHop, RouteChange, RouteListener, RouteLookup,
+    TableId, blackhole, conntrack, flows, query,
 };
 
 /// Maximum number of neighbour probes requested of Linux per second.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::Error;
 use crate::config::plan::Source;
 use crate::config::raw::Configuration;
-use crate::config::{self, AppDefaults};
+use crate::config::{self, AppDefaults, KernelPort};
 
 /// Program with typed settings. [`main`](crate::main) suffices if `--schema` need not describe
 /// `app` and no defaults derive from it.
@@ -36,11 +36,13 @@ use crate::config::{self, AppDefaults};
 pub struct Program {
     pub(crate) schema: fn() -> String,
     pub(crate) app_defaults: AppDefaults,
+    pub(crate) offloads_flows: bool,
 }
 
 impl Default for Program {
     fn default() -> Self {
-        Self { schema: config::schema, app_defaults: AppDefaults::default() }
+        let (schema, app_defaults) = (config::schema, AppDefaults::default());
+        Self { schema, app_defaults, offloads_flows: false }
     }
 }
 
@@ -53,7 +55,15 @@ impl Program {
     pub fn with_settings<S: DeserializeOwned + JsonSchema>(
         defaults: impl Fn(&S, &Configuration) -> Result<Value, Error> + Send + Sync + 'static,
     ) -> Self {
-        Self { schema: config::schema_with::<S>, app_defaults: AppDefaults::new(defaults) }
+        let (schema, app_defaults) = (config::schema_with::<S>, AppDefaults::new(defaults));
+        Self { schema, app_defaults, offloads_flows: false }
+    }
+
+    /// Permits ports of the kernel tier (`"tier": "kernel"`): the slow path of this program writes
+    /// flows to a [`KernelTier`](crate::flow_tier::KernelTier). Other programs refuse such ports.
+    #[must_use]
+    pub fn offloading_flows(self) -> Self {
+        Self { offloads_flows: true, ..self }
     }
 
     /// Returns the JSON schema of the configuration.
@@ -75,11 +85,11 @@ impl Program {
     ) -> Result<LoadedConfig<S>, Error> {
         let (overrides, app_defaults) = (overrides.to_vec(), self.app_defaults.clone());
         let program = program.to_owned();
-        let plan =
-            config::load(Source { path: path.to_owned(), overrides, program, app_defaults })?;
+        let (path, offloads_flows) = (path.to_owned(), self.offloads_flows);
+        let plan = config::load(Source { path, overrides, program, app_defaults, offloads_flows })?;
         let settings = config::settings(plan.app.as_ref())?;
-        let (name, session, configuration) = (plan.name, plan.session, plan.raw);
-        Ok(LoadedConfig { name, session, configuration, settings })
+        let (name, session, kernel_ports) = (plan.name, plan.session, plan.kernel_ports);
+        Ok(LoadedConfig { name, session, kernel_ports, configuration: plan.raw, settings })
     }
 }
 
@@ -90,6 +100,8 @@ pub struct LoadedConfig<S> {
     pub name: String,
     /// Path of its session, for [`attach`](crate::slow::attach).
     pub session: PathBuf,
+    /// Ports of the kernel tier.
+    pub kernel_ports: Vec<KernelPort>,
     /// The configuration with every default filled in.
     pub configuration: Configuration,
     /// The settings: the object `app`.

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::diagnostic::nearest_word;
-use crate::metrics::{OutcomeMetrics, Outcomes};
+use crate::metrics::{OutcomeMetrics, OutcomeSource, Outcomes};
 use crate::write_lock;
 
 /// Role of a part of a table.
@@ -65,6 +65,8 @@ pub(crate) struct Tables {
     inherited: Mutex<Vec<InheritedPart>>,
     /// Lane state that counts packets by outcome, by name.
     outcomes: Mutex<BTreeMap<String, Outcomes>>,
+    /// Counts of outcomes outside of lanes, by name of the table.
+    outcome_sources: Mutex<BTreeMap<String, OutcomeSource>>,
 }
 
 /// Part of a table that exists.
@@ -94,7 +96,8 @@ impl Tables {
     /// lane asks for them.
     pub(crate) fn new(capacities: BTreeMap<String, usize>, inherited: Vec<InheritedPart>) -> Self {
         let inherited = Mutex::new(inherited);
-        Self { capacities, created: Mutex::default(), inherited, outcomes: Mutex::default() }
+        let (created, outcomes) = (Mutex::default(), Mutex::default());
+        Self { capacities, created, inherited, outcomes, outcome_sources: Mutex::default() }
     }
 
     /// Returns the memory of a part of a table; the first call creates it. `spec` gives its layout
@@ -164,10 +167,18 @@ impl Tables {
         all.insert(name.to_owned(), outcomes);
     }
 
+    /// Registers counts of outcomes outside of lanes.
+    pub(crate) fn set_outcome_source(&self, name: &str, source: OutcomeSource) {
+        let mut all = self.outcome_sources.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(name.to_owned(), source);
+    }
+
     /// Returns the metrics of all outcomes.
     pub(crate) fn outcome_metrics(&self) -> OutcomeMetrics {
-        let all = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
-        OutcomeMetrics(all.values().cloned().collect())
+        let lanes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        let sources = self.outcome_sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let (lanes, sources) = (lanes.values().cloned(), sources.values().cloned());
+        OutcomeMetrics { lanes: lanes.collect(), sources: sources.collect() }
     }
 
     /// Closes inherited parts that no lane has asked for.

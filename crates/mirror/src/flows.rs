@@ -15,6 +15,8 @@
 //! Invariants: a connection is in the table only while Linux reports its events, so that its end
 //! and a cleared mark remove it. Packets that begin or end connections always pass Linux. Without a
 //! living follower lanes leave everything to Linux after a grace time ([`FlowStatus`]).
+//!
+//! A [`FlowTier`] is a second table with the same flows, for a tier inside the kernel.
 
 mod flow_follower;
 mod flow_key;
@@ -23,10 +25,12 @@ mod flow_state;
 mod flow_status;
 mod flow_sweep;
 mod flow_table;
+mod flow_tier;
 
 pub use flow_follower::{FlowFollower, FlowSettings};
 pub use flow_key::{FlowKey, FlowRecord};
 pub use flow_policy::{FlowPolicy, REFUSALS, Refusal, Suitability};
 pub use flow_state::{FLOW_WORDS, FlowState, RememberedHop};
-pub use flow_status::{FlowStatistics, FlowStatus};
+pub use flow_status::{FlowStatistics, FlowStatus, PinsPath};
 pub use flow_sweep::FlowTimeouts;
+pub use flow_tier::{FlowTier, TierFlow, TierTotals};

@@ -41,6 +41,7 @@ mod prefix;
 mod publish;
 pub mod query;
 mod records;
+mod route_listener;
 mod settings;
 mod socket;
 
@@ -57,4 +58,5 @@ pub use records::{
     AddressKey, GROUP_HOPS, GroupRecord, HopRecord, LinkRecord, NeighbourKey, NeighbourRecord,
     StatusRecord,
 };
+pub use route_listener::{RouteChange, RouteListener};
 pub use settings::{KeepAlive, MirrorSettings};

@@ -37,18 +37,10 @@ impl Program {
     pub fn attach_xdp(&mut self, interface: &str, mode: XdpMode) -> Result<(), ProgramError> {
         check_name(interface)?;
         self.xdp_link = None;
-        let mut tries = BUSY_TRIES;
-        loop {
-            tries -= 1;
-            match self.link_xdp(interface, mode) {
-                Ok(link) => {
-                    self.xdp_link = Some(link);
-                    return Ok(());
-                }
-                Err(ProgramError::InterfaceBusy { .. }) if tries > 0 => thread::sleep(BUSY_PAUSE),
-                Err(error) => return Err(error),
-            }
-        }
+        let program = self.xdp()?;
+        let program = program.fd().map_err(|error| ProgramError::new("attaching XDP", error))?;
+        self.xdp_link = Some(link_xdp(program.as_fd(), interface, mode)?);
+        Ok(())
     }
 
     /// Detaches `fastlane_xdp` from its interface. Does nothing if it is not attached.
@@ -109,18 +101,6 @@ impl Program {
         })
     }
 
-    fn link_xdp(&mut self, interface: &str, mode: XdpMode) -> Result<OwnedFd, ProgramError> {
-        let action = format!("attaching the {mode} XDP program to `{interface}`");
-        let program = self.xdp()?;
-        let program = program.fd().map_err(|error| ProgramError::new(action.as_str(), error))?;
-        link::index_of(interface)
-            .and_then(|index| link::attach(program.as_fd(), index, mode))
-            .map_err(|source| {
-                let refused = no_device(interface, ProgramError::system(action, source));
-                xdp_error(interface, mode, refused)
-            })
-    }
-
     /// Attaches a program to the ingress of an interface. Returns its link, or `None` for a filter.
     fn attach_ingress(
         &mut self,
@@ -145,6 +125,32 @@ impl Program {
         let options = tc::TcAttachOptions::Netlink(options);
         let attached = classifier.attach_with_options(interface, TcAttachType::Ingress, options);
         attached.map(|_| None).map_err(refused)
+    }
+}
+
+/// Attaches a loaded XDP program to an interface. The returned BPF link ends with its last
+/// descriptor. Waits for a busy interface as [`Program::attach_xdp`] does.
+///
+/// # Errors
+/// Returns the errors of [`Program::attach_xdp`].
+pub fn link_xdp(
+    program: BorrowedFd<'_>,
+    interface: &str,
+    mode: XdpMode,
+) -> Result<OwnedFd, ProgramError> {
+    let action = format!("attaching the {mode} XDP program to `{interface}`");
+    let mut tries = BUSY_TRIES;
+    loop {
+        tries -= 1;
+        let link = link::index_of(interface).and_then(|it| link::attach(program, it, mode));
+        let error = match link {
+            Ok(link) => return Ok(link),
+            Err(error) => no_device(interface, ProgramError::system(action.as_str(), error)),
+        };
+        match xdp_error(interface, mode, error) {
+            ProgramError::InterfaceBusy { .. } if tries > 0 => thread::sleep(BUSY_PAUSE),
+            error => return Err(error),
+        }
     }
 }
 

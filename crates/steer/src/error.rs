@@ -10,7 +10,7 @@ use aya::{
 };
 use thiserror::Error;
 
-/// Reason why a steering program could not be loaded, attached or updated.
+/// Reason why an eBPF program could not be loaded, attached or updated.
 #[derive(Debug, Error)]
 pub enum ProgramError {
     /// Missing privilege.
@@ -87,7 +87,8 @@ pub enum ProgramError {
 
 impl ProgramError {
     /// Converts an error of the loader.
-    pub(crate) fn new(action: impl Into<String>, error: AyaError) -> ProgramError {
+    #[must_use]
+    pub fn new(action: impl Into<String>, error: AyaError) -> ProgramError {
         let action = action.into();
         match system_error(error) {
             Ok(source) => ProgramError::system(action, source),
@@ -96,12 +97,19 @@ impl ProgramError {
     }
 
     /// Converts an error of a system call.
-    pub(crate) fn system(action: impl Into<String>, source: io::Error) -> ProgramError {
+    #[must_use]
+    pub fn system(action: impl Into<String>, source: io::Error) -> ProgramError {
         let action = action.into();
         match source.raw_os_error() {
             Some(EPERM | EACCES) => ProgramError::NoPrivilege { action, reason: refusal() },
             _ => ProgramError::Kernel { action, source },
         }
+    }
+
+    /// Converts an error of opening an object.
+    #[must_use]
+    pub fn opening(action: &str, error: EbpfError) -> ProgramError {
+        open_error(action, error)
     }
 
     /// Returns the error number (errno) of the kernel, if there is one.
@@ -164,9 +172,8 @@ fn netlink_error(error: &aya::sys::NetlinkError) -> Result<io::Error, String> {
     }
 }
 
-/// Converts an error of opening the object.
-pub(crate) fn open_error(error: EbpfError) -> ProgramError {
-    let action = "creating the tables of the steering program";
+/// Converts an error of opening an object.
+fn open_error(action: &str, error: EbpfError) -> ProgramError {
     let sorted = match error {
         EbpfError::MapError(error) => map_error(error),
         EbpfError::ProgramError(error) => system_error(error),

@@ -32,7 +32,7 @@
 mod attach;
 mod error;
 mod key;
-mod link;
+pub mod link;
 mod loaded;
 mod pins;
 mod program;
@@ -40,7 +40,7 @@ mod rules;
 mod settings;
 mod test_run;
 
-pub use attach::has_tcx;
+pub use attach::{has_tcx, link_xdp};
 pub use error::ProgramError;
 pub use key::{KeyField, Keyed, LaneKey};
 pub use link::XdpMode;

@@ -84,12 +84,11 @@ struct Info {
     rest: [u32; 3],
 }
 
-/// Attaches an XDP program to an interface. The link ends with its last descriptor.
-pub(crate) fn attach(
-    program: BorrowedFd<'_>,
-    interface: u32,
-    mode: XdpMode,
-) -> io::Result<OwnedFd> {
+/// Attaches an XDP program to an interface, by its index. The link ends with its last descriptor.
+///
+/// # Errors
+/// Returns the refusal of the kernel, for example `EBUSY` if another program is attached.
+pub fn attach(program: BorrowedFd<'_>, interface: u32, mode: XdpMode) -> io::Result<OwnedFd> {
     let flags = match mode {
         XdpMode::Native => XDP_FLAGS_DRV_MODE,
         XdpMode::Generic => XDP_FLAGS_SKB_MODE,
@@ -115,7 +114,10 @@ fn create(program: BorrowedFd<'_>, interface: u32, kind: u32, flags: u32) -> io:
 
 /// Returns the index of the interface that a link's XDP or tcx program is attached to. Returns
 /// `None` if the interface is removed, or the link is of another kind.
-pub(crate) fn interface(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+///
+/// # Errors
+/// Returns the refusal of the kernel.
+pub fn interface(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let mut info = Info::default();
     let mut request = GetInfo {
         descriptor: link.as_raw_fd() as u32,
@@ -130,8 +132,12 @@ pub(crate) fn interface(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     Ok(on_one.then_some(info.interface))
 }
 
-/// Pins a link or a map at a path of a BPF file system: it then outlives its descriptors.
-pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+/// Pins a link, a map or a program at a path of a BPF file system: it then outlives its
+/// descriptors.
+///
+/// # Errors
+/// Returns the refusal of the kernel, `EPERM` if the path is not in a BPF file system.
+pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let descriptor = object.as_raw_fd() as u32;
     let mut request = Pin { path: path.as_ptr().expose_provenance() as u64, descriptor, flags: 0 };
@@ -141,8 +147,11 @@ pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a pinned link or map.
-pub(crate) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
+/// Opens a pinned link, map or program.
+///
+/// # Errors
+/// Returns the refusal of the kernel, `ENOENT` if nothing is pinned there.
+pub fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let path_address = path.as_ptr().expose_provenance() as u64;
     let mut request = Pin { path: path_address, descriptor: 0, flags: 0 };
@@ -154,7 +163,10 @@ pub(crate) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Returns the index of an interface in the network namespace of the calling thread.
-pub(crate) fn index_of(interface: &str) -> io::Result<u32> {
+///
+/// # Errors
+/// Returns `ENODEV` if there is no such interface.
+pub fn index_of(interface: &str) -> io::Result<u32> {
     let name = CString::new(interface)?;
     // SAFETY: the name is a string that ends with NUL and lives through the call.
     match unsafe { libc::if_nametoindex(name.as_ptr()) } {

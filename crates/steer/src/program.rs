@@ -95,7 +95,9 @@ impl Program {
         let object = aya::include_bytes_aligned!("../bpf/steer.bpf.o");
         // The programs read no kernel structures, so they do not need the kernel's type
         // information.
-        let programs = EbpfLoader::new().btf(None).load(object).map_err(error::open_error)?;
+        let action = "creating the tables of the steering program";
+        let programs = EbpfLoader::new().btf(None).load(object);
+        let programs = programs.map_err(|error| ProgramError::opening(action, error))?;
         let tables = Tables::of(&programs)?;
         let mut program = Program::new(Some(programs), tables, settings);
         program.replace_rules(rules)?;

@@ -35,7 +35,7 @@ pub struct ExplainArguments {
 }
 
 impl ExplainArguments {
-    /// Returns a line about the lanes and one about Linux.
+    /// Returns a line about the tier that forwards and one about Linux.
     ///
     /// # Errors
     /// The mistake and its remedy.
@@ -50,14 +50,16 @@ impl ExplainArguments {
             ports: [self.source.port(), self.destination.port()],
         };
         let slow = slow::attach(&self.router).map_err(|error| error.to_string())?;
-        let list = FlowList::attach(&slow).map_err(|error| error.to_string())?;
+        let list = FlowList::attach(&slow)?;
         let status = list.status();
         let tracked = look_up(&tuple, self.zone)?;
         let is_served = status.is_some_and(|status| status.permits(now()));
         let mut lines = Vec::new();
         match list.find(&tuple, self.zone) {
             Some(flow) if flow.is_closing => lines.push(format!("linux: it is closing: {flow}")),
-            Some(flow) if is_served => lines.push(format!("lanes: {flow}")),
+            Some(flow) if is_served => {
+                lines.push(format!("{}: {flow}", list.tier_of(&flow).name()));
+            }
             Some(flow) => lines.push(format!("linux: {}: {flow}", not_served(status))),
             None if !is_served => lines.push(format!("linux: {}", not_served(status))),
             None => lines.push(format!("linux: {}", reason(status, tracked.as_ref()))),

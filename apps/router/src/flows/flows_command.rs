@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use fastlane::slow;
 
 pub use super::explain::ExplainArguments;
-use super::list::{FlowList, ListedFlow};
+use super::list::{FlowList, FlowTierName, ListedFlow};
 
 /// Time between two looks of `--follow`.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -37,11 +37,14 @@ pub struct Arguments {
     /// Show only flows in this state.
     #[arg(long)]
     state: Option<FlowPhase>,
+    /// Show only flows that this tier forwards.
+    #[arg(long)]
+    tier: Option<FlowTierName>,
     /// Show flows as they come (+) and go (-), until the router ends.
     #[arg(long)]
     follow: bool,
     /// Show the counters of `router offload` instead.
-    #[arg(long, conflicts_with_all = ["address", "port", "state", "follow"])]
+    #[arg(long, conflicts_with_all = ["address", "port", "state", "tier", "follow"])]
     statistics: bool,
 }
 
@@ -52,7 +55,7 @@ impl Arguments {
     /// The mistake and its remedy.
     pub fn run(&self) -> Result<String, String> {
         let slow = slow::attach(&self.router).map_err(|error| error.to_string())?;
-        let list = FlowList::attach(&slow).map_err(|error| error.to_string())?;
+        let list = FlowList::attach(&slow)?;
         let mut text = String::new();
         if self.statistics {
             let Some(status) = list.status() else {
@@ -106,5 +109,6 @@ impl Arguments {
         self.address.is_none_or(|address| flow.addresses().contains(&address))
             && self.port.is_none_or(|port| flow.ports().contains(&port))
             && self.state.is_none_or(|wanted| wanted == state)
+            && self.tier.is_none_or(|wanted| flow.tier() == Some(wanted))
     }
 }

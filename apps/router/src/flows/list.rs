@@ -3,8 +3,11 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use clap::ValueEnum;
+use fastlane::flow_tier::TierReader;
+use fastlane::metrics::OutcomeCounts;
 use fastlane::mirror::conntrack::ConnectionTuple;
-use fastlane::mirror::flows::{FLOW_WORDS, FlowKey, FlowRecord, FlowState, FlowStatus};
+use fastlane::mirror::flows::{FLOW_WORDS, FlowKey, FlowRecord, FlowState, FlowStatus, TierTotals};
 use fastlane::now;
 use fastlane::slow::{SlowError, SlowPath};
 use fastlane::table::{EntryId, HashReader, LaneState, RecordReader, State};
@@ -16,6 +19,16 @@ pub(super) struct FlowList {
     table: HashReader<FlowKey, FlowRecord>,
     lanes: Vec<LaneState<FLOW_WORDS>>,
     status: RecordReader<FlowStatus>,
+    tier: Option<TierReader>,
+}
+
+/// Tier that forwards packets of flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FlowTierName {
+    /// The lanes.
+    Lanes,
+    /// The XDP program in the kernel.
+    Kernel,
 }
 
 /// A flow, both directions.
@@ -27,8 +40,10 @@ pub(super) struct ListedFlow {
     pub(super) zone: u16,
     /// Number that Linux gives the connection.
     pub(super) id: u32,
-    /// Packets and bytes of the original and of the reply direction.
+    /// Packets and bytes of the original and of the reply direction, of all tiers.
     pub(super) counts: [[u64; 2]; 2],
+    /// Packets of both directions that the kernel tier forwarded.
+    pub(super) kernel_packets: u64,
     /// Time since the last packet, in nanoseconds; `None` if there was none.
     pub(super) idle: Option<u64>,
     /// True if a packet that ends the connection was seen.
@@ -36,10 +51,26 @@ pub(super) struct ListedFlow {
 }
 
 impl FlowList {
-    pub(super) fn attach(slow: &SlowPath) -> Result<Self, SlowError> {
-        let state: State<FLOW_WORDS> = slow.state(FLOWS)?;
+    /// Attaches to the tables of the lanes and of the kernel tier.
+    ///
+    /// # Errors
+    /// The mistake and its remedy.
+    pub(super) fn attach(slow: &SlowPath) -> Result<Self, String> {
+        let failed = |error: SlowError| error.to_string();
+        let state: State<FLOW_WORDS> = slow.state(FLOWS).map_err(failed)?;
         let lanes = (0..state.lanes().max(1)).map(|lane| state.lane(lane)).collect();
-        Ok(Self { table: slow.hash(FLOWS)?, lanes, status: slow.record(STATUS)? })
+        let status = slow.record(STATUS).map_err(failed)?;
+        let tier = tier_of(&status)?;
+        Ok(Self { table: slow.hash(FLOWS).map_err(failed)?, lanes, status, tier })
+    }
+
+    /// Returns the tier that handles a flow.
+    pub(super) fn tier_of(&self, flow: &ListedFlow) -> FlowTierName {
+        match flow.tier() {
+            Some(tier) => tier,
+            None if self.tier.is_some() => FlowTierName::Kernel,
+            None => FlowTierName::Lanes,
+        }
     }
 
     /// Returns the status of the slow path; `None` before it has run.
@@ -73,7 +104,17 @@ impl FlowList {
     fn flow(&self, key: &FlowKey, entry: EntryId, record: &FlowRecord) -> ListedFlow {
         let reply = self.table.copy(&reverse(key, record)).map(|(entry, _)| entry);
         let mut counts = [[0; 2]; 2];
-        let (mut last_seen, mut is_closing) = (0, false);
+        let (mut last_seen, mut is_closing, mut kernel_packets) = (0, false, 0);
+        for (counts, key) in counts.iter_mut().zip([*key, reverse(key, record)]) {
+            // A flow that has just been removed has no totals.
+            let totals = self.tier.as_ref().and_then(|tier| tier.totals(&key).ok()?);
+            let TierTotals { packets, octets, last_seen: seen, is_closing: closes } =
+                totals.unwrap_or_default();
+            *counts = [packets, octets];
+            kernel_packets += packets;
+            last_seen = last_seen.max(seen);
+            is_closing |= closes;
+        }
         for (counts, entry) in counts.iter_mut().zip([Some(entry), reply]) {
             let Some(entry) = entry else { continue };
             for lane in &self.lanes {
@@ -91,9 +132,36 @@ impl FlowList {
             zone: key.zone,
             id: record.id,
             counts,
+            kernel_packets,
             idle: (last_seen > 0).then(|| now().saturating_sub(last_seen)),
             is_closing,
         }
+    }
+}
+
+/// Opens the kernel tier of a slow path, if it has one.
+///
+/// # Errors
+/// The mistake and its remedy.
+pub(crate) fn tier_of(status: &RecordReader<FlowStatus>) -> Result<Option<TierReader>, String> {
+    let Some(status) = status.copy() else { return Ok(None) };
+    let tier = status.pins.path().map(TierReader::open).transpose();
+    tier.map_err(|error| error.to_string())
+}
+
+/// Returns a reader of the outcomes in the kernel tier, for metrics. It has none without privilege.
+pub fn kernel_outcomes(
+    status: RecordReader<FlowStatus>,
+) -> impl Fn() -> Vec<OutcomeCounts> + Send + Sync + 'static {
+    move || {
+        let tier = tier_of(&status).ok().flatten();
+        let counts = tier.and_then(|tier| tier.outcomes().ok()).unwrap_or_default();
+        let named = counts.into_iter().map(|count| OutcomeCounts {
+            name: count.outcome.name().to_owned(),
+            packets: count.packets,
+            octets: count.octets,
+        });
+        named.collect()
     }
 }
 
@@ -109,6 +177,16 @@ impl ListedFlow {
     pub(super) fn addresses(&self) -> [IpAddr; 4] {
         let Self { arrives, leaves, .. } = self;
         [arrives.source, arrives.destination, leaves.source, leaves.destination]
+    }
+
+    /// Returns the tier that forwarded most packets; `None` if no packet was forwarded.
+    pub(super) fn tier(&self) -> Option<FlowTierName> {
+        let packets = self.counts[0][0] + self.counts[1][0];
+        match (packets, packets - self.kernel_packets) {
+            (0, _) => None,
+            (_, by_lanes) if by_lanes >= self.kernel_packets => Some(FlowTierName::Lanes),
+            _ => Some(FlowTierName::Kernel),
+        }
     }
 
     /// Returns the ports before and after translation.
@@ -140,7 +218,21 @@ impl fmt::Display for ListedFlow {
             }
             None => write!(formatter, " unused")?,
         }
-        write!(formatter, " {}", if self.is_closing { "closing" } else { "open" })
+        write!(formatter, " {}", if self.is_closing { "closing" } else { "open" })?;
+        match self.tier() {
+            Some(tier) => write!(formatter, " {}", tier.name()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FlowTierName {
+    /// Returns the name, as in the configuration.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Lanes => "lanes",
+            Self::Kernel => "kernel",
+        }
     }
 }
 

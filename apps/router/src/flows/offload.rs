@@ -1,5 +1,5 @@
 //! The command `router offload`: the slow path of flows. It follows the connections of Linux and
-//! writes those that may be fast to the tables of the running router.
+//! writes those that may be fast to the tables of the running router and of the kernel tier.
 
 use std::fs;
 use std::io;
@@ -7,13 +7,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fastlane::mirror::flows::FlowKey;
-use fastlane::mirror::flows::{FlowFollower, FlowRecord, FlowSettings, FlowStatus};
+use fastlane::flow_tier::KernelTier;
+use fastlane::mirror::flows::{
+    FlowFollower, FlowKey, FlowRecord, FlowSettings, FlowStatus, FlowTier, PinsPath,
+};
 use fastlane::now;
 use fastlane::slow::{self, SlowPath, Writer};
 use fastlane::table::{HashWriter, RecordWriter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::tier_ports::{TierPorts, TierSettings};
 use crate::settings::{self, FlowsSettings, Settings};
 
 /// Names of the tables.
@@ -36,6 +39,15 @@ pub struct Arguments {
     /// Replace a value of the configuration, as for the router: --set app.flows.mark=2
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
+    /// Remove the kernel tier from its interfaces, and end. Stop `router offload` first.
+    #[arg(long)]
+    remove: bool,
+}
+
+/// Settings of the slow path.
+struct OffloadSettings {
+    flows: FlowsSettings,
+    tier: Option<TierSettings>,
 }
 
 /// Writers of the tables.
@@ -43,6 +55,9 @@ struct Tables {
     status: Writer<RecordWriter<FlowStatus>>,
     follower: FlowFollower<Writer<HashWriter<FlowKey, FlowRecord>>>,
     settings: FlowsSettings,
+    /// Ports of the kernel tier.
+    tier_ports: Option<TierPorts>,
+    pins: PinsPath,
 }
 
 impl Arguments {
@@ -54,10 +69,15 @@ impl Arguments {
         let loaded = settings::program()
             .read::<Settings>(&self.configuration, &self.overrides, "router")
             .map_err(|error| error.to_string())?;
+        let tier = TierSettings::new(loaded.kernel_ports, &loaded.settings, &loaded.name);
         let flows = loaded.settings.flows.ok_or(
             "the configuration has no flows; write `\"flows\": { \"mark\": 1, \"mask\": 1 }` in \
              its `app`",
         )?;
+        let settings = OffloadSettings { flows, tier };
+        if self.remove {
+            return settings.remove();
+        }
         check_events()?;
         let session = loaded.session.to_string_lossy().into_owned();
         let mut is_waiting = false;
@@ -65,7 +85,7 @@ impl Arguments {
             match slow::attach(&session) {
                 Ok(slow) => {
                     is_waiting = false;
-                    follow(&slow, &flows)?;
+                    follow(&slow, &settings)?;
                 }
                 Err(slow::SlowError::Session(error)) => {
                     if !is_waiting {
@@ -95,66 +115,87 @@ fn check_events() -> Result<(), String> {
 }
 
 /// Follows the connections until the router ends.
-fn follow(slow: &SlowPath, flows: &FlowsSettings) -> Result<(), String> {
-    let mut tables = match Tables::attach(slow, flows) {
+fn follow(slow: &SlowPath, settings: &OffloadSettings) -> Result<(), String> {
+    let mut tables = match Tables::attach(slow, settings) {
         Ok(tables) => tables,
         // The router has ended in the meantime, or its predecessor's tables are still in use.
         Err(_) if !slow.is_alive() => return Ok(()),
         Err(error) => return Err(error),
     };
-    tables.publish(true);
+    tables.publish(true)?;
     let taken_over = tables.follower.statistics().flows;
     eprintln!("router offload: running; {taken_over} flows taken over");
     let mut heartbeat = now();
     loop {
-        wait(slow, &tables.follower).map_err(|error| format!("cannot wait: {error}"))?;
+        tables.wait(slow).map_err(|error| format!("cannot wait: {error}"))?;
         if !slow.is_alive() {
             return Ok(());
         }
+        // Routes first: packets that Linux sends elsewhere must not take the old path.
+        tables.tier_ports.as_mut().map_or(Ok(()), TierPorts::step)?;
         tables.follower.step(now()).map_err(|error| error.to_string())?;
         if tables.follower.must_rejudge() {
-            tables.publish(false);
+            tables.publish(false)?;
             tables.follower.rejudge(now()).map_err(|error| error.to_string())?;
             heartbeat = 0;
         }
         if now().saturating_sub(heartbeat) >= HEARTBEAT {
-            tables.publish(true);
+            tables.publish(true)?;
             heartbeat = now();
         }
     }
 }
 
-fn wait(
-    slow: &SlowPath,
-    follower: &FlowFollower<Writer<HashWriter<FlowKey, FlowRecord>>>,
-) -> io::Result<()> {
-    let time = follower.timeout();
-    let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-    let mut files = [PollFd::new(slow, PollFlags::IN), PollFd::new(follower, PollFlags::IN)];
-    match poll(&mut files, Some(&time)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
+impl OffloadSettings {
+    /// Removes the pins of the kernel tier, by which its program is attached.
+    fn remove(&self) -> Result<String, String> {
+        let tier = self.tier.as_ref().ok_or("the configuration has no port of the kernel tier")?;
+        KernelTier::remove(tier.pins()).map_err(|error| error.to_string())?;
+        Ok(format!("removed {}\n", tier.pins().display()))
     }
 }
 
 impl Tables {
-    fn attach(slow: &SlowPath, flows: &FlowsSettings) -> Result<Self, String> {
+    fn attach(slow: &SlowPath, settings: &OffloadSettings) -> Result<Self, String> {
         let failed = |error: slow::SlowError| error.to_string();
+        let OffloadSettings { flows, tier } = settings;
         let status = slow.record_writer(STATUS).map_err(failed)?;
-        let table = slow.hash_writer(FLOWS).map_err(failed)?;
+        let table: Writer<HashWriter<FlowKey, FlowRecord>> =
+            slow.hash_writer(FLOWS).map_err(failed)?;
+        let tier_ports = tier.as_ref().map(|tier| TierPorts::open(tier, table.capacity()));
+        let tier_ports = tier_ports.transpose()?;
+        let pins = match tier {
+            None => PinsPath::default(),
+            Some(tier) => PinsPath::new(tier.pins()).ok_or("`app.flows.pins` is too long")?,
+        };
+        let tier = tier_ports.as_ref().map(|ports| Box::new(ports.tier()) as Box<dyn FlowTier>);
         let state = slow.state(FLOWS).map_err(failed)?;
         let settings = FlowSettings {
             policy: flows.policy(),
             receive_buffer: RECEIVE_BUFFER,
             rejudges: flows.rejudge,
         };
-        let follower = FlowFollower::open(settings, table, &state, now());
+        let follower = FlowFollower::open(settings, table, tier, &state, now());
         let follower = follower.map_err(|error| error.to_string())?;
-        Ok(Self { status, follower, settings: flows.clone() })
+        Ok(Self { status, follower, settings: flows.clone(), tier_ports, pins })
     }
 
-    /// Publishes that the slow path lives, and whether lanes may forward flows.
-    fn publish(&mut self, is_active: bool) {
+    /// Waits for events or until a step is due.
+    fn wait(&self, slow: &SlowPath) -> io::Result<()> {
+        let time = self.follower.timeout();
+        let time =
+            Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        let mut files =
+            vec![PollFd::new(slow, PollFlags::IN), PollFd::new(&self.follower, PollFlags::IN)];
+        files.extend(self.tier_ports.as_ref().map(|ports| PollFd::new(ports, PollFlags::IN)));
+        match poll(&mut files, Some(&time)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Publishes that the slow path lives, and whether lanes and the kernel tier may forward flows.
+    fn publish(&mut self, is_active: bool) -> Result<(), String> {
         let FlowsSettings { mark, mask, one_way, grace, .. } = self.settings;
         let status = FlowStatus {
             heartbeat: now(),
@@ -164,8 +205,11 @@ impl Tables {
             mask,
             one_way: one_way.into(),
             statistics: self.follower.statistics(),
+            pins: self.pins,
         };
         // A lane that delays the reuse of memory gets the next heartbeat.
         let _ = self.status.set(&status);
+        let published = self.follower.tier().map_or(Ok(()), |tier| tier.publish(&status));
+        published.map_err(|error| format!("the kernel tier takes no status: {error}"))
     }
 }

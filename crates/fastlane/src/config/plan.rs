@@ -11,6 +11,7 @@ use fastlane_steer::Rules;
 use fastlane_wire::MacAddress;
 
 use super::checks::{refuse, twice, within};
+use super::kernel_ports::{self, KernelPort};
 use super::lane_roles::{LaneBy, LaneRoles};
 use super::raw::{self, Configuration, Driver, Idle};
 use super::rules::address_and_length;
@@ -52,6 +53,8 @@ pub(crate) struct Plan {
     pub lock_memory: bool,
     pub hold: fastlane_hold::HoldLimits,
     pub ports: Vec<PortPlan>,
+    /// Ports of the kernel tier, which no lane has.
+    pub kernel_ports: Vec<KernelPort>,
     pub session: PathBuf,
     pub metrics: Option<SocketAddr>,
     pub dpdk: raw::DpdkEnvironment,
@@ -79,6 +82,8 @@ pub(crate) struct Source {
     pub program: String,
     /// Defaults that the program derives from the settings.
     pub app_defaults: AppDefaults,
+    /// True if the program writes the flows of a kernel tier.
+    pub offloads_flows: bool,
 }
 
 /// Resolved settings of a lane.
@@ -175,6 +180,7 @@ impl Plan {
         let lane_plans = lane_plans(&lanes)?;
         let lane_roles = LaneRoles::new(&lanes.model, lane_plans.len())?;
         let frame_size = frame_size(&lanes)?;
+        let (kernel_ports, ports) = kernel_ports::split(ports)?;
         let names: Vec<String> = ports.keys().cloned().collect();
         let ports = ports.into_iter().enumerate().map(|(number, (name, port))| {
             port_plan(PortId(number as u16), name, port, lane_plans.len(), &lane_roles)
@@ -209,6 +215,7 @@ impl Plan {
             lock_memory: lanes.lock_memory,
             hold: capacities::hold(lanes.hold)?,
             ports,
+            kernel_ports,
             metrics: metrics.map(|metrics| metrics.listen),
             dpdk: dpdk.unwrap_or_default(),
             app,

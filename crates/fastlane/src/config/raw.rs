@@ -185,6 +185,9 @@ pub enum Idle {
 pub struct Port {
     /// The driver: an object with one key, the driver's name.
     pub driver: Driver,
+    /// Tier that forwards flows which arrive at this port. Default: `lanes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<Tier>,
     /// Steering rules. A frame that matches any rule belongs to the fast path, all others to Linux.
     /// Default: every frame belongs to the fast path. On a device that Linux does not have, the
     /// device applies the rules if it can, otherwise the lane.
@@ -208,6 +211,18 @@ pub struct Port {
     /// ends with exit status 5. Default: 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reopen_within_s: Option<u64>,
+}
+
+/// Tier that forwards the flows of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tier {
+    /// The lanes, which see all packets of the port.
+    Lanes,
+    /// An XDP program in the kernel, without lanes: the slow path of the application attaches it to
+    /// the interface of an af-xdp port and writes its flows. What concerns lanes (`steer`,
+    /// `lane-by`, `lanes`, ..) has no effect. Other packets are those of Linux.
+    Kernel,
 }
 
 /// Behaviour when the interface or the device of a port is removed.

@@ -92,13 +92,21 @@ fn outcomes_of_an_application_are_counted_under_their_names() {
         lane.at(EntryId(3)).add(1, 600);
     }
     let names = vec![(EntryId(0), "forwarded".to_owned()), (EntryId(3), "linux_x".to_owned())];
-    let outcomes = OutcomeMetrics(vec![Outcomes { state, names }]);
+    let count = |name: &str, packets, octets| {
+        let name = name.to_owned();
+        OutcomeCounts { name, packets, octets }
+    };
+    let source = move || vec![count("linux_x", 1, 100), count("elsewhere", 2, 120)];
+    let sources = vec![OutcomeSource(Arc::new(source))];
+    let outcomes = OutcomeMetrics { lanes: vec![Outcomes { state, names }], sources };
     let (metrics, _) = serve_with(vec![Box::new(outcomes)]);
     let samples = scrape(metrics.address());
     let sample = |of: &str, name: &str| {
         samples[&format!("fastlane_outcome_{of}_total{{outcome=\"{name}\"}}")]
     };
-    assert_eq!([sample("packets", "linux_x"), sample("bytes", "linux_x")], [20.0, 1200.0]);
+    // What a source has under the same name is added.
+    assert_eq!([sample("packets", "linux_x"), sample("bytes", "linux_x")], [21.0, 1300.0]);
+    assert_eq!([sample("packets", "elsewhere"), sample("bytes", "elsewhere")], [2.0, 120.0]);
     assert_eq!(sample("packets", "forwarded"), 0.0);
 }
 

@@ -10,7 +10,7 @@ use fastlane_table::{LaneState, State, TableError};
 
 use super::flow_state::{FLOW_WORDS, LAST_SEEN, OCTETS};
 use super::flow_table::{FlowTable, FlowWriter};
-use super::{FlowKey, FlowPolicy, FlowRecord, FlowStatistics, FlowTimeouts, Suitability};
+use super::{FlowKey, FlowPolicy, FlowRecord, FlowStatistics, FlowTier, FlowTimeouts, Suitability};
 use crate::Error;
 use crate::conntrack::{
     Connection, ConntrackChange, ConntrackEvent, ConntrackListener, ConntrackWriter, Groups, Heard,
@@ -77,7 +77,7 @@ pub struct FlowFollower<T> {
 
 impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
     /// Subscribes to the events of the network namespace of the calling thread, and takes over the
-    /// table. Flows that a predecessor left stay if Linux still has them. `now` is in nanoseconds
+    /// tables of the lanes and of the tier inside the kernel, if there is one. Flows that a predecessor left stay if Linux still has them. `now` is in nanoseconds
     /// of `CLOCK_MONOTONIC`, as everywhere in this type.
     ///
     /// # Errors
@@ -85,6 +85,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
     pub fn open(
         settings: FlowSettings,
         table: T,
+        tier: Option<Box<dyn FlowTier>>,
         state: &State<FLOW_WORDS>,
         now: u64,
     ) -> Result<Self, Error> {
@@ -99,7 +100,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             settings,
             listener,
             writer,
-            table: FlowTable::new(table),
+            table: FlowTable::new(table, tier),
             lanes,
             statistics: FlowStatistics::default(),
             timeouts: FlowTimeouts::read(),
@@ -115,7 +116,13 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             proof_end: None,
         };
         follower.resync(now, true)?;
+        follower.table.complete_tier().map_err(offloading)?;
         Ok(follower)
+    }
+
+    /// Returns the tier inside the kernel, if there is one.
+    pub fn tier(&mut self) -> Option<&mut (dyn FlowTier + 'static)> {
+        self.table.tier()
     }
 
     /// Returns the counters.
@@ -141,7 +148,8 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
     /// lost. Does not wait.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses a dump or a change. The table stays as it is.
+    /// Returns an error if the kernel refuses a dump or a change, or the tier inside the kernel a
+    /// flow. The table stays as it is.
     pub fn step(&mut self, now: u64) -> Result<(), Error> {
         let is_drained = self.apply_events(now)?;
         let is_due = self.must_resync && now >= self.next_resync;
@@ -163,7 +171,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             self.proof_end = None;
             self.remove_unproven();
         }
-        Ok(())
+        self.table.take_failure().map_or(Ok(()), |error| Err(offloading(error)))
     }
 
     /// Removes all flows and clears the marks of their connections, so that the rules of Linux
@@ -335,8 +343,14 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         }
         let mut changes = Vec::new();
         for index in (first..first + count).map(|index| index % capacity) {
-            let Some(flow) = self.table.at(index) else { continue };
+            let Some(entries) = self.table.at(index).map(|flow| flow.entries) else { continue };
             let mut totals = [0; 2];
+            for entry in entries {
+                let tier = self.table.tier_totals(entry);
+                totals[0] += tier.octets;
+                totals[1] = totals[1].max(tier.last_seen);
+            }
+            let Some(flow) = self.table.at(index) else { continue };
             for (lane, entry) in
                 self.lanes.iter().flat_map(|lane| flow.entries.map(|it| (lane, it)))
             {
@@ -362,6 +376,10 @@ impl<T> AsFd for FlowFollower<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
+}
+
+fn offloading(error: io::Error) -> Error {
+    Error::kernel("changing the flows of the kernel tier", error)
 }
 
 fn dumping(error: io::Error) -> Error {

@@ -1,8 +1,15 @@
 //! Status of the follower, by which lanes know that it lives.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::flow_policy::{FlowPolicy, REFUSALS, Refusal};
+
+/// Maximum length of the path of pins in bytes, plus one.
+const PATH_ROOM: usize = 256;
 
 /// Value of the record `offload`, which the follower replaces several times per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -22,6 +29,38 @@ pub struct FlowStatus {
     pub one_way: u64,
     /// Counters of the follower.
     pub statistics: FlowStatistics,
+    /// Pins of the tier inside the kernel, for tools.
+    pub pins: PinsPath,
+}
+
+/// Path of a directory with pins, up to the first zero byte; empty without a tier inside the
+/// kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PinsPath([u8; PATH_ROOM]);
+
+impl Default for PinsPath {
+    fn default() -> Self {
+        Self([0; PATH_ROOM])
+    }
+}
+
+impl PinsPath {
+    /// Stores a path. Returns `None` if it is too long.
+    #[must_use]
+    pub fn new(path: &Path) -> Option<Self> {
+        let octets = path.as_os_str().as_bytes();
+        let mut room = [0; PATH_ROOM];
+        room[..PATH_ROOM - 1].get_mut(..octets.len())?.copy_from_slice(octets);
+        Some(Self(room))
+    }
+
+    /// Returns the path; `None` without a tier.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        let length = self.0.iter().position(|octet| *octet == 0).unwrap_or(self.0.len());
+        (length > 0).then(|| Path::new(OsStr::from_bytes(&self.0[..length])))
+    }
 }
 
 impl FlowStatus {

@@ -1,11 +1,13 @@
 //! The flows in the table of the lanes, with what the follower knows of each. All tiers that
 //! forward flows are written here.
 
+use std::collections::HashMap;
+use std::io;
 use std::ops::DerefMut;
 
-use fastlane_table::{EntryId, HashWriter, TableError};
+use fastlane_table::{EntryId, HashEntry, HashWriter, TableError};
 
-use super::{FlowKey, FlowRecord};
+use super::{FlowKey, FlowRecord, FlowTier, TierFlow, TierTotals};
 use crate::conntrack::{Connection, ConntrackChange, Status};
 
 /// Writer of the table of flows.
@@ -60,6 +62,10 @@ impl TrackedFlow {
 /// The flows.
 pub(super) struct FlowTable<T> {
     table: T,
+    /// Table of the tier inside the kernel, with the same flows.
+    tier: Option<Box<dyn FlowTier>>,
+    /// First refusal of the tier's table since [`take_failure`](Self::take_failure).
+    failure: Option<io::Error>,
     /// Flows by the entry of the original direction.
     flows: Vec<Option<TrackedFlow>>,
     count: usize,
@@ -67,9 +73,45 @@ pub(super) struct FlowTable<T> {
 
 impl<T: DerefMut<Target = FlowWriter>> FlowTable<T> {
     /// Takes over a table. Its entries are unknown flows until they are [added](Self::add).
-    pub(super) fn new(table: T) -> Self {
+    pub(super) fn new(table: T, tier: Option<Box<dyn FlowTier>>) -> Self {
         let flows = vec![None; table.capacity()];
-        Self { table, flows, count: 0 }
+        Self { table, tier, failure: None, flows, count: 0 }
+    }
+
+    /// Returns the tier inside the kernel.
+    pub(super) fn tier(&mut self) -> Option<&mut (dyn FlowTier + 'static)> {
+        self.tier.as_deref_mut()
+    }
+
+    /// Returns the first refusal of the tier's table since the last call.
+    pub(super) fn take_failure(&mut self) -> Option<io::Error> {
+        self.failure.take()
+    }
+
+    /// Returns the totals of an entry in the tier inside the kernel; zeros if there is none.
+    pub(super) fn tier_totals(&mut self, entry: EntryId) -> TierTotals {
+        let Some(tier) = &self.tier else { return TierTotals::default() };
+        tier.totals(entry).unwrap_or_else(|error| {
+            self.failure.get_or_insert(error);
+            TierTotals::default()
+        })
+    }
+
+    /// Makes the table of the tier equal to that of the lanes, after it was taken over.
+    pub(super) fn complete_tier(&mut self) -> io::Result<()> {
+        let Some(tier) = &mut self.tier else { return Ok(()) };
+        let flow = |(key, found): (FlowKey, HashEntry<'_, FlowRecord>)| {
+            (key, TierFlow { key, record: *found.value, entry: found.entry })
+        };
+        let mut missing: HashMap<FlowKey, TierFlow> = self.table.iter().map(flow).collect();
+        for found in tier.flows()? {
+            if missing.get(&found.key) == Some(&found) {
+                missing.remove(&found.key);
+            } else {
+                tier.remove(&found.key)?;
+            }
+        }
+        missing.values().try_for_each(|flow| tier.insert(flow))
     }
 
     /// Returns the number of flows.
@@ -121,14 +163,19 @@ impl<T: DerefMut<Target = FlowWriter>> FlowTable<T> {
         }
         let mut entries = [EntryId(0); 2];
         for ((entry, key), record) in entries.iter_mut().zip(&keys).zip(&records) {
-            let found = self.table.get(key).map(|found| found.entry);
-            *entry = match found.map_or_else(|| self.table.insert(key, record), Ok) {
+            if let Some(found) = self.table.get(key) {
+                *entry = found.entry;
+                continue;
+            }
+            *entry = match self.table.insert(key, record) {
                 Ok(entry) => entry,
                 Err(error) => {
                     keys.iter().for_each(|key| self.remove_key(key));
                     return Err(error);
                 }
             };
+            let flow = TierFlow { key: *key, record: *record, entry: *entry };
+            self.change_tier(|tier| tier.insert(&flow));
         }
         let timeout = connection.timeout.unwrap_or(0);
         let flow = TrackedFlow {
@@ -169,11 +216,21 @@ impl<T: DerefMut<Target = FlowWriter>> FlowTable<T> {
         stale.len()
     }
 
+    /// Changes the table of the tier, if there is one, and keeps its refusal.
+    fn change_tier(&mut self, change: impl FnOnce(&mut dyn FlowTier) -> io::Result<()>) {
+        if let Some(tier) = self.tier.as_deref_mut()
+            && let Err(error) = change(tier)
+        {
+            self.failure.get_or_insert(error);
+        }
+    }
+
     /// Removes an entry and, with the original direction, what the follower knows of the flow.
     fn remove_key(&mut self, key: &FlowKey) {
         let Some(found) = self.table.get(key) else { return };
         let index = found.entry.index();
         self.table.remove(key);
+        self.change_tier(|tier| tier.remove(key));
         let is_original = |flow: &TrackedFlow| flow.keys[0] == *key;
         if self.flows[index].as_ref().is_some_and(is_original) {
             self.flows[index] = None;

@@ -47,7 +47,7 @@ impl Rig {
         let settings = FlowSettings { policy: POLICY, receive_buffer, rejudges: true };
         let mut writer = HashWriter::attach(&self.flows, &sleeping_lane()).unwrap();
         writer.with_state(self.state.clone());
-        FlowFollower::open(settings, Box::new(writer), &self.state, now()).unwrap()
+        FlowFollower::open(settings, Box::new(writer), None, &self.state, now()).unwrap()
     }
 
     fn keys(&self) -> BTreeSet<String> {

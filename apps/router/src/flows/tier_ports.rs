@@ -1,0 +1,141 @@
+//! Ports of the kernel tier: attaches its program to their interfaces, and makes it forget next hops
+//! when Linux's routes, neighbours, links or addresses change.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use fastlane::config::KernelPort;
+use fastlane::flow_tier::{Adoption, KernelTier, SharedTier, TierPort};
+use fastlane::mirror::{RouteChange, RouteListener};
+
+use crate::settings::Settings;
+
+/// Directory of the pins of all applications.
+const PINS: &str = "/sys/fs/bpf/fastlane-flows";
+
+/// Settings of the kernel tier of an application.
+#[derive(Clone, Debug)]
+pub(super) struct TierSettings {
+    ports: Vec<KernelPort>,
+    app: Settings,
+    pins: PathBuf,
+}
+
+impl TierSettings {
+    /// Creates the settings; `None` if no port is of the kernel tier.
+    pub(super) fn new(ports: Vec<KernelPort>, app: &Settings, name: &str) -> Option<Self> {
+        let configured = app.flows.as_ref()?.pins.clone();
+        let pins = configured.unwrap_or_else(|| Path::new(PINS).join(name));
+        (!ports.is_empty()).then(|| Self { ports, app: app.clone(), pins })
+    }
+
+    /// Returns the directory of the pins.
+    pub(super) fn pins(&self) -> &Path {
+        &self.pins
+    }
+
+    fn zone(&self, port: &str) -> u16 {
+        let flows = self.app.flows.as_ref();
+        flows.and_then(|flows| flows.zones.get(port)).copied().unwrap_or(0)
+    }
+}
+
+/// The kernel tier, attached to the interfaces of its ports.
+pub(super) struct TierPorts {
+    settings: TierSettings,
+    tier: SharedTier,
+    listener: RouteListener,
+}
+
+impl TierPorts {
+    /// Opens the tier, with room for `capacity` directions of flows, and attaches it.
+    ///
+    /// # Errors
+    /// The mistake and its remedy.
+    pub(super) fn open(settings: &TierSettings, capacity: usize) -> Result<Self, String> {
+        let listener = RouteListener::open()
+            .map_err(|error| format!("the routes of Linux cannot be followed: {error}"))?;
+        let opened = KernelTier::open(capacity, &settings.pins);
+        let (tier, adoption) = opened.map_err(|error| error.to_string())?;
+        let mut ports = Self { settings: settings.clone(), tier: SharedTier::new(tier), listener };
+        if let Some(missing) = ports.attach()? {
+            return Err(format!(
+                "no interface `{missing}` in this network namespace: `ip link` lists those that are"
+            ));
+        }
+        // Routes may have changed while nobody followed them.
+        ports.forget_hops()?;
+        if adoption == Adoption::Adopted {
+            eprintln!("router offload: the kernel tier was adopted");
+        }
+        Ok(ports)
+    }
+
+    /// Returns a handle of the tier.
+    pub(super) fn tier(&self) -> SharedTier {
+        self.tier.clone()
+    }
+
+    /// Applies changes of Linux. Does not wait.
+    ///
+    /// # Errors
+    /// The mistake and its remedy.
+    pub(super) fn step(&mut self) -> Result<(), String> {
+        let change = self.listener.hear();
+        let change = change.map_err(|error| format!("cannot read events of routes: {error}"))?;
+        if change >= RouteChange::Routes {
+            self.forget_hops()?;
+        }
+        if change == RouteChange::Links
+            && let Err(error) = self.attach()
+        {
+            // The interface may be busy for a moment; the next change tries again.
+            eprintln!("router offload: {error}");
+        }
+        let tier = self.tier.lock();
+        self.listener.keep_alive(|link| tier.has(link));
+        Ok(())
+    }
+
+    fn forget_hops(&mut self) -> Result<(), String> {
+        let forgotten = self.tier.lock().forget_hops();
+        forgotten.map_err(|error| format!("the kernel tier cannot forget its next hops: {error}"))
+    }
+
+    /// Attaches the program to the interfaces of the ports as they are now, and detaches it from
+    /// others. Returns the name of one that does not exist.
+    fn attach(&mut self) -> Result<Option<String>, String> {
+        let links = self.listener.links();
+        let links = links.map_err(|error| format!("cannot read the interfaces: {error}"))?;
+        let mut tier = self.tier.lock();
+        let (mut missing, mut present) = (None, Vec::new());
+        for port in &self.settings.ports {
+            let Some(link) = links.iter().find(|link| link.name == port.interface) else {
+                missing = Some(port.interface.clone());
+                continue;
+            };
+            present.push(link.index);
+            let attached = tier.attach(&TierPort {
+                interface: port.interface.clone(),
+                index: link.index,
+                mac: link.mac,
+                zone: self.settings.zone(&port.name),
+                mode: port.mode,
+                forwards_back: self.settings.app.same_interface,
+            });
+            attached.map_err(|error| error.to_string())?;
+        }
+        let others: Vec<u32> = tier.interfaces().filter(|it| !present.contains(it)).collect();
+        for other in others {
+            tier.detach(other).map_err(|error| error.to_string())?;
+        }
+        Ok(missing)
+    }
+}
+
+impl AsFd for TierPorts {
+    /// Returns a socket that is readable when Linux has changed.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}

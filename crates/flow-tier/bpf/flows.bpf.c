@@ -1,0 +1,594 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+//
+// Kernel tier of flows: forwards the packets of connections that Linux has established, with NAT,
+// before Linux sees them. All others go to Linux unchanged. The reference is the lane of
+// apps/router; its tests/kernel_tier.rs compares the two. Built by ./build, loaded by src/program.rs.
+// Needs only the kernel's UAPI headers and libbpf's macros: Linux 6.1 or newer.
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+// The UAPI headers of libc have no names for these.
+#define AF_INET 2
+#define AF_INET6 10
+#define FRAGMENT 0x3fff // more-fragments flag and offset
+
+#define MAX_PORTS 256
+// Shortest frame without the frame check sequence, up to which frames may be padded.
+#define SHORTEST 60
+
+// Difference of an IPv4 header whose time to live is less by one, in ones' complement.
+#define DECREMENT 0xfeff
+
+// Keys of `outcomes`, in the order of `TierOutcome` in src/tier_outcome.rs.
+enum outcome {
+	FORWARDED,
+	GROUP,
+	OTHER_STATION,
+	ETHERTYPE,
+	MALFORMED,
+	CHECKSUM,
+	OPTIONS,
+	TIME_TO_LIVE,
+	SOURCE,
+	OWN_SOURCE,
+	FORWARDING_OFF,
+	TOO_LONG,
+	SAME_INTERFACE,
+	UNKNOWN_INTERFACE,
+	NO_FLOW,
+	FLOW_PROTOCOL,
+	FLOW_NO_PORTS,
+	TCP_OPEN,
+	TCP_CLOSE,
+	FLOW_CLOSING,
+	FLOW_INTERFACE,
+	FLOWS_PAUSED,
+	NO_NEIGHBOUR,
+	BLACKHOLE,
+	UNREACHABLE,
+	PROHIBIT,
+	NOT_FORWARDED,
+	NOT_OUR_PORT,
+	UNSUPPORTED,
+	PARTIAL_CHECKSUM,
+	NO_EXIT,
+	OUTCOMES
+};
+
+// `FlowKey` of crates/mirror: addresses as on the wire, numbers in the machine's byte order.
+struct flow_key {
+	__u32 source[4];
+	__u32 destination[4];
+	__u16 ports[2];
+	__u16 zone;
+	__u8 protocol;
+	__u8 version;
+};
+
+#define KEY_WORDS 5
+#define FLOW_WORDS 7
+
+// `FlowRecord` of crates/mirror, then what the slow path adds for this tier.
+struct flow {
+	__u32 source[4];
+	__u32 destination[4];
+	__u16 ports[2];
+	__u16 address_difference;
+	__u16 port_difference;
+	__u32 id;
+	__u32 is_reply;
+	__u32 entry; // index of the flow in `states`
+	__u32 serial; // number of this insertion
+	// Linux may reuse an element for another flow while a program reads it. The check holds over
+	// the key and all words before: such a mixture does not have it.
+	__u64 check;
+};
+
+// State of a direction of a flow on one CPU. It belongs to the insertion with its serial number:
+// the first packet of another one clears it, so no CPU writes what another one reads or clears.
+struct flow_state {
+	__u64 packets;
+	__u64 octets;
+	__u64 last_seen; // nanoseconds of CLOCK_MONOTONIC
+	__u32 serial;
+	__u32 is_closing;
+	// Next hop that was looked up in a generation; 0: none.
+	__u32 generation;
+	__u32 ingress;
+	__u32 egress;
+	__u32 mtu;
+	__u8 next_hop[6];
+	__u8 exit[6];
+	__u32 reserved;
+};
+
+#define STATUS_WORDS 3
+
+// Status of the slow path, which replaces it several times per second.
+struct status {
+	__u64 deadline; // time after which everything goes to Linux; 0: now
+	__u64 hops_until; // time after which remembered hops do not hold
+	__u64 generation; // changes with Linux's routes, neighbours, links and addresses
+	__u64 check; // as in struct flow
+};
+
+#define FORWARDS_BACK 1 // also by the ingress interface
+
+// An interface on which flows may arrive.
+struct entrance {
+	__u8 mac[6];
+	__u16 zone;
+	__u32 flags;
+	__u32 reserved;
+};
+
+struct count {
+	__u64 packets;
+	__u64 octets;
+};
+
+// Sizes of the first two are set at load.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct flow_key);
+	__type(value, struct flow);
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow_state);
+} states SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct status);
+} status SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_PORTS);
+	__type(key, __u32);
+	__type(value, struct entrance);
+} entrances SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	__uint(max_entries, MAX_PORTS);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct bpf_devmap_val));
+} exits SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, OUTCOMES);
+	__type(key, __u32);
+	__type(value, struct count);
+} outcomes SEC(".maps");
+
+// A parsed packet.
+struct packet {
+	struct flow_key key;
+	__u32 length; // of the IP packet
+	__u32 has_expired; // time to live or hop limit
+};
+
+// Sum of products with odd numbers: it differs if any word differs. `src/encoding.rs` has the same.
+static __always_inline __u64 check_of(const __u64 *words, __u32 count, __u64 sum, __u32 first)
+{
+#pragma unroll
+	for (__u32 i = 0; i < count; i++)
+		sum += words[i] * (0x9e3779b97f4a7c15ULL * (2 * (first + i) + 1));
+	return sum;
+}
+
+static __always_inline __u16 fold(__u64 sum)
+{
+	sum = (sum >> 32) + (sum & 0xffffffff);
+	sum = (sum >> 32) + (sum & 0xffffffff);
+	sum = (sum >> 16) + (sum & 0xffff);
+	sum = (sum >> 16) + (sum & 0xffff);
+	return sum;
+}
+
+// RFC 1624, equation 3, on numbers in the machine's byte order.
+static __always_inline __u16 update(__u16 checksum, __u32 difference)
+{
+	return ~fold((__u16)~checksum + difference);
+}
+
+// Reads the status into `copy`, if it is whole.
+static __always_inline int read_status(struct status *copy)
+{
+	__u32 zero = 0;
+	const struct status *shared = bpf_map_lookup_elem(&status, &zero);
+
+	if (!shared)
+		return 0;
+	__builtin_memcpy(copy, shared, sizeof(*copy));
+	asm volatile("" ::: "memory"); // the copy is what is checked and used
+	return copy->check == check_of((const __u64 *)copy, STATUS_WORDS, 0, 0);
+}
+
+// Reads the flow of a packet into `copy`. An element that is being reused is not found.
+static __always_inline int read_flow(const struct flow_key *key, struct flow *copy)
+{
+	const struct flow *shared = bpf_map_lookup_elem(&flows, key);
+
+	if (!shared)
+		return 0;
+	__builtin_memcpy(copy, shared, sizeof(*copy));
+	asm volatile("" ::: "memory");
+	__u64 check = check_of((const __u64 *)key, KEY_WORDS, 0, 0);
+
+	return copy->check == check_of((const __u64 *)copy, FLOW_WORDS, check, KEY_WORDS);
+}
+
+// RFC 791 3.1.
+static __always_inline enum outcome read_ipv4(void *data, void *end, struct packet *packet)
+{
+	struct iphdr *ip = data + ETH_HLEN;
+
+	if ((void *)(ip + 1) > end)
+		return MALFORMED;
+	packet->length = bpf_ntohs(ip->tot_len);
+	if (ip->version != 4 || ip->ihl < 5 || packet->length < ip->ihl * 4)
+		return MALFORMED;
+	if (ip->ihl > 5)
+		return OPTIONS;
+	const __u32 *words = (void *)ip;
+
+	if (fold((__u64)words[0] + words[1] + words[2] + words[3] + words[4]) != 0xffff)
+		return CHECKSUM;
+	if (ip->frag_off & bpf_htons(FRAGMENT))
+		return FLOW_NO_PORTS;
+	__u8 first = *(__u8 *)&ip->saddr;
+
+	if (first == 0 || first == 127 || first >= 224)
+		return SOURCE;
+	packet->key.source[0] = ip->saddr;
+	packet->key.destination[0] = ip->daddr;
+	packet->key.protocol = ip->protocol;
+	packet->key.version = 4;
+	packet->has_expired = ip->ttl <= 1;
+	return FORWARDED;
+}
+
+// True if packets from the address may be forwarded: it is not multicast, unspecified, loopback,
+// IPv4-mapped or link-local (RFC 4291 2.5).
+static __always_inline int is_source6(const struct in6_addr *address)
+{
+	const __u8 *octets = address->in6_u.u6_addr8;
+	const __be32 *words = address->in6_u.u6_addr32;
+
+	if (octets[0] == 0xff)
+		return 0;
+	if (octets[0] == 0xfe)
+		return (octets[1] & 0xc0) != 0x80;
+	if (octets[0] != 0 || words[0] || words[1])
+		return 1;
+	// ::, ::1 and ::ffff:0:0/96.
+	return words[2] ? words[2] != bpf_htonl(0xffff) : 0;
+}
+
+// RFC 8200 3.
+static __always_inline enum outcome read_ipv6(void *data, void *end, struct packet *packet)
+{
+	struct ipv6hdr *ip = data + ETH_HLEN;
+
+	if ((void *)(ip + 1) > end || ip->version != 6)
+		return MALFORMED;
+	packet->length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
+	if (!is_source6(&ip->saddr))
+		return SOURCE;
+	__builtin_memcpy(packet->key.source, &ip->saddr, sizeof(ip->saddr));
+	__builtin_memcpy(packet->key.destination, &ip->daddr, sizeof(ip->daddr));
+	packet->key.protocol = ip->nexthdr;
+	packet->key.version = 6;
+	packet->has_expired = ip->hop_limit <= 1;
+	return FORWARDED;
+}
+
+// Sum of the pseudo header (RFC 9293 3.1, RFC 8200 8.1), as Linux leaves it to a device.
+static __always_inline __u16 pseudo(const struct flow_key *key, __u32 length)
+{
+	__u64 sum = bpf_htonl(length + key->protocol);
+
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		sum += (__u64)key->source[i] + key->destination[i];
+	return fold(sum);
+}
+
+// Checks the transport header. Linux gets what begins or ends a connection, and what its connection
+// tracking would call invalid. `room` is the length of the IP payload.
+static __always_inline enum outcome read_transport(void *header, void *end, __u32 room,
+						   const struct flow_key *key)
+{
+	if (key->protocol == IPPROTO_UDP) {
+		struct udphdr *udp = header;
+
+		if ((void *)(udp + 1) > end)
+			return MALFORMED;
+		__u32 length = bpf_ntohs(udp->len);
+
+		if (length < sizeof(*udp) || length > room)
+			return MALFORMED;
+		return udp->check && udp->check == pseudo(key, length) ? PARTIAL_CHECKSUM :
+									 FORWARDED;
+	}
+	struct tcphdr *tcp = header;
+
+	if ((void *)(tcp + 1) > end || tcp->doff < 5 || tcp->doff * 4U > room)
+		return MALFORMED;
+	if (tcp->fin || tcp->rst)
+		return TCP_CLOSE;
+	if (tcp->syn || !tcp->ack)
+		return TCP_OPEN;
+	return tcp->check == pseudo(key, room) ? PARTIAL_CHECKSUM : FORWARDED;
+}
+
+static __always_inline enum outcome of_lookup(long result)
+{
+	switch (result) {
+	case BPF_FIB_LKUP_RET_SUCCESS:
+		return FORWARDED;
+	case BPF_FIB_LKUP_RET_BLACKHOLE:
+		return BLACKHOLE;
+	case BPF_FIB_LKUP_RET_UNREACHABLE:
+		return UNREACHABLE;
+	case BPF_FIB_LKUP_RET_PROHIBIT:
+		return PROHIBIT;
+	case BPF_FIB_LKUP_RET_NOT_FWDED:
+		return NOT_FORWARDED;
+	case BPF_FIB_LKUP_RET_FWD_DISABLED:
+		return FORWARDING_OFF;
+	case BPF_FIB_LKUP_RET_NO_NEIGH:
+		return NO_NEIGHBOUR;
+	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
+		return TOO_LONG;
+	default:
+		return UNSUPPORTED;
+	}
+}
+
+// Looks up the route from an address to another one, for a packet by an interface.
+static __always_inline enum outcome look_up(struct xdp_md *xdp, struct bpf_fib_lookup *route,
+					    __u8 version, const __u32 *from, const __u32 *to)
+{
+	route->family = version == 4 ? AF_INET : AF_INET6;
+	__builtin_memcpy(route->ipv6_src, from, sizeof(route->ipv6_src));
+	__builtin_memcpy(route->ipv6_dst, to, sizeof(route->ipv6_dst));
+	return of_lookup(bpf_fib_lookup(xdp, route, sizeof(*route), 0));
+}
+
+// Looks up the next hop of a packet and the route back to its source, which must use the ingress
+// interface, as in a flow table of Linux. Linux routes a packet after its destination is translated
+// and before its source is.
+static __always_inline enum outcome resolve(struct xdp_md *xdp, const struct packet *packet,
+					    const struct flow *flow, struct flow_state *state)
+{
+	struct bpf_fib_lookup route = {};
+	const struct flow_key *key = &packet->key;
+	enum outcome outcome;
+
+	state->generation = 0;
+	route.l4_protocol = key->protocol;
+	route.sport = bpf_htons(key->ports[0]);
+	route.dport = bpf_htons(flow->ports[1]);
+	route.tot_len = packet->length;
+	route.ifindex = xdp->ingress_ifindex;
+	outcome = look_up(xdp, &route, key->version, key->source, flow->destination);
+	if (outcome != FORWARDED)
+		return outcome;
+	state->egress = route.ifindex;
+	state->mtu = route.mtu_result;
+	__builtin_memcpy(state->next_hop, route.dmac, sizeof(state->next_hop));
+	__builtin_memcpy(state->exit, route.smac, sizeof(state->exit));
+	if (!bpf_map_lookup_elem(&exits, &state->egress))
+		return NOT_OUR_PORT;
+
+	__builtin_memset(&route, 0, sizeof(route));
+	route.l4_protocol = key->protocol;
+	route.sport = bpf_htons(flow->ports[1]);
+	route.dport = bpf_htons(key->ports[0]);
+	route.ifindex = state->egress;
+	outcome = look_up(xdp, &route, key->version, flow->destination, key->source);
+	if (outcome == NOT_FORWARDED)
+		return OWN_SOURCE;
+	if (outcome != FORWARDED)
+		return outcome;
+	state->ingress = route.ifindex;
+	return FORWARDED;
+}
+
+// Translates the ports and the checksum of the transport header. Returns false only if it were not
+// complete, which read_transport has excluded.
+static __always_inline int translate_transport(void *header, void *end, __u8 protocol,
+					       const struct flow *flow)
+{
+	__u32 difference = fold(flow->address_difference + (__u32)flow->port_difference);
+
+	if (protocol == IPPROTO_UDP) {
+		struct udphdr *udp = header;
+
+		if ((void *)(udp + 1) > end)
+			return 0;
+		udp->source = bpf_htons(flow->ports[0]);
+		udp->dest = bpf_htons(flow->ports[1]);
+		if (udp->check) {
+			__u16 checksum = update(bpf_ntohs(udp->check), difference);
+
+			// 0 would mean that there is none.
+			udp->check = checksum ? bpf_htons(checksum) : 0xffff;
+		}
+		return 1;
+	}
+	struct tcphdr *tcp = header;
+
+	if ((void *)(tcp + 1) > end)
+		return 0;
+	tcp->source = bpf_htons(flow->ports[0]);
+	tcp->dest = bpf_htons(flow->ports[1]);
+	tcp->check = bpf_htons(update(bpf_ntohs(tcp->check), difference));
+	return 1;
+}
+
+// Compares Ethernet addresses, which begin at an even address in a frame.
+static __always_inline int is_same(const __u8 *one, const __u8 *other)
+{
+	const __u16 *a = (const void *)one, *b = (const void *)other;
+
+	return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]));
+}
+
+// Decides about a packet, and translates and redirects it if it is forwarded.
+static __always_inline enum outcome process(struct xdp_md *xdp, __u32 frame_length)
+{
+	void *data = (void *)(long)xdp->data;
+	void *end = (void *)(long)xdp->data_end;
+	struct ethhdr *ethernet = data;
+	struct packet packet = {};
+	struct status status;
+	struct flow flow;
+	enum outcome outcome;
+
+	if ((void *)(ethernet + 1) > end)
+		return MALFORMED;
+	__u32 ingress = xdp->ingress_ifindex;
+	const struct entrance *entrance = bpf_map_lookup_elem(&entrances, &ingress);
+
+	if (!entrance)
+		return UNKNOWN_INTERFACE;
+	if (!is_same(ethernet->h_dest, entrance->mac))
+		return ethernet->h_dest[0] & 1 ? GROUP : OTHER_STATION;
+	int is_ipv4 = ethernet->h_proto == bpf_htons(ETH_P_IP);
+
+	if (is_ipv4)
+		outcome = read_ipv4(data, end, &packet);
+	else if (ethernet->h_proto == bpf_htons(ETH_P_IPV6))
+		outcome = read_ipv6(data, end, &packet);
+	else
+		outcome = ETHERTYPE;
+	if (outcome != FORWARDED)
+		return outcome;
+	if (packet.length > frame_length - ETH_HLEN)
+		// A frame in several buffers is longer than it seems here.
+		return bpf_xdp_get_buff_len(xdp) > frame_length ? TOO_LONG : MALFORMED;
+
+	__u64 now = bpf_ktime_get_coarse_ns();
+
+	if (!read_status(&status) || now > status.deadline)
+		return FLOWS_PAUSED;
+	if (packet.key.protocol != IPPROTO_TCP && packet.key.protocol != IPPROTO_UDP)
+		return FLOW_PROTOCOL;
+	__u32 header_length = is_ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	void *transport = data + ETH_HLEN + header_length;
+	__u32 room = packet.length - header_length;
+	const __be16 *ports = transport;
+
+	if (room < 4 || (void *)(ports + 2) > end)
+		return FLOW_NO_PORTS;
+	packet.key.ports[0] = bpf_ntohs(ports[0]);
+	packet.key.ports[1] = bpf_ntohs(ports[1]);
+	packet.key.zone = entrance->zone;
+	if (!read_flow(&packet.key, &flow))
+		return NO_FLOW;
+	__u32 entry = flow.entry;
+	struct flow_state *state = bpf_map_lookup_elem(&states, &entry);
+
+	if (!state)
+		return NO_FLOW;
+	if (state->serial != flow.serial) {
+		__builtin_memset(state, 0, sizeof(*state));
+		state->serial = flow.serial;
+	}
+	state->last_seen = now;
+	if (packet.has_expired)
+		return TIME_TO_LIVE;
+	outcome = read_transport(transport, end, room, &packet.key);
+	if (outcome == TCP_CLOSE)
+		state->is_closing = 1;
+	if (outcome != FORWARDED)
+		return outcome;
+	if (state->is_closing)
+		return FLOW_CLOSING;
+	if (!state->generation || state->generation != (__u32)status.generation ||
+	    now > status.hops_until) {
+		outcome = resolve(xdp, &packet, &flow, state);
+		if (outcome != FORWARDED)
+			return outcome;
+		state->generation = status.generation;
+	}
+	if (state->ingress != ingress)
+		return FLOW_INTERFACE;
+	if (packet.length > state->mtu)
+		return TOO_LONG;
+	__u32 egress = state->egress;
+
+	if (egress == ingress && !(entrance->flags & FORWARDS_BACK))
+		return SAME_INTERFACE;
+
+	if (!translate_transport(transport, end, packet.key.protocol, &flow))
+		return MALFORMED;
+	if (is_ipv4) {
+		struct iphdr *ip = data + ETH_HLEN;
+		__u16 difference = fold((__u32)flow.address_difference + DECREMENT);
+
+		ip->check = bpf_htons(update(bpf_ntohs(ip->check), difference));
+		ip->ttl--;
+		ip->saddr = flow.source[0];
+		ip->daddr = flow.destination[0];
+	} else {
+		struct ipv6hdr *ip = data + ETH_HLEN;
+
+		ip->hop_limit--;
+		__builtin_memcpy(&ip->saddr, flow.source, sizeof(flow.source));
+		__builtin_memcpy(&ip->daddr, flow.destination, sizeof(flow.destination));
+	}
+	__builtin_memcpy(ethernet->h_dest, state->next_hop, ETH_ALEN);
+	__builtin_memcpy(ethernet->h_source, state->exit, ETH_ALEN);
+
+	__u32 needed = ETH_HLEN + packet.length;
+
+	if (needed < SHORTEST)
+		needed = SHORTEST;
+	if (frame_length > needed)
+		bpf_xdp_adjust_tail(xdp, (int)needed - (int)frame_length);
+	// The interface may have been removed since it was looked up.
+	if (bpf_redirect_map(&exits, egress, XDP_ABORTED) != XDP_REDIRECT)
+		return NO_EXIT;
+	state->packets++;
+	state->octets += frame_length;
+	return FORWARDED;
+}
+
+SEC("xdp.frags")
+int fastlane_flows(struct xdp_md *xdp)
+{
+	__u32 length = xdp->data_end - xdp->data;
+	__u32 outcome = process(xdp, length);
+	struct count *count = bpf_map_lookup_elem(&outcomes, &outcome);
+
+	if (count) {
+		count->packets++;
+		count->octets += length;
+	}
+	if (outcome == FORWARDED)
+		return XDP_REDIRECT;
+	return outcome == NO_EXIT ? XDP_DROP : XDP_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,323 @@
+//! The kernel tier: loads the program or adopts a running one, attaches it, and writes its tables.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use aya::maps::MapError;
+use aya::programs::Xdp;
+use aya::{Ebpf, EbpfLoader};
+use fastlane_mirror::flows::{FlowKey, FlowStatus, FlowTier, TierFlow, TierTotals};
+use fastlane_steer::{ProgramError, XdpMode, link_xdp};
+use fastlane_table::EntryId;
+
+use crate::encoding;
+use crate::error::{TierError, system, table};
+use crate::pins::Pins;
+use crate::tables::Tables;
+use crate::tier_outcome::OutcomeCount;
+
+/// Name of the program in `bpf/flows.bpf.c`.
+pub(crate) const PROGRAM: &str = "fastlane_flows";
+
+/// Time after a heartbeat in which remembered next hops hold, in nanoseconds. After it each packet
+/// is looked up, as nobody follows the routes.
+const HOPS_TIME: u64 = 1_000_000_000;
+
+/// Maximum number of attempts to load the program when a signal interrupts the kernel.
+const MAX_LOADS: usize = 10;
+
+/// An interface of the tier: flows arrive on it and leave by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierPort {
+    /// Name of the interface.
+    pub interface: String,
+    /// Index of the interface.
+    pub index: u32,
+    /// Ethernet address of the interface.
+    pub mac: [u8; 6],
+    /// Zone of the connection tracking.
+    pub zone: u16,
+    /// Mode of the program; `None`: native if the driver can, else generic.
+    pub mode: Option<XdpMode>,
+    /// True if packets may leave by this interface if they arrived on it.
+    pub forwards_back: bool,
+}
+
+/// Origin of a tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adoption {
+    /// The program was loaded.
+    Loaded,
+    /// The pinned program of a predecessor and its tables were adopted.
+    Adopted,
+}
+
+/// Kernel tier: the program, its tables and its links. Without pins it ends with this value; with
+/// them it stays until they are [removed](Self::remove).
+#[derive(Debug)]
+pub struct KernelTier {
+    pub(crate) programs: Option<Ebpf>,
+    program: OwnedFd,
+    tables: Tables,
+    pins: Option<Pins>,
+    /// Links by the index of the interface.
+    links: BTreeMap<u32, OwnedFd>,
+    /// Serial number of the insertion by entry; 0: none.
+    serials: Vec<u32>,
+    last_serial: u32,
+    generation: u32,
+    /// Times of the last status: deadline, and end of remembered hops.
+    times: [u64; 2],
+}
+
+impl KernelTier {
+    /// Loads the program, with room for `capacity` directions of flows, without pins.
+    ///
+    /// # Errors
+    /// Returns [`TierError::Program`] without CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON.
+    pub fn load(capacity: usize) -> Result<Self, TierError> {
+        let object = aya::include_bytes_aligned!("../bpf/flows.bpf.o");
+        let size = u32::try_from(capacity).unwrap_or(u32::MAX);
+        let mut loader = EbpfLoader::new();
+        loader.btf(None).map_max_entries("flows", size).map_max_entries("states", size);
+        let opening = "creating the tables of the kernel tier";
+        let loaded = loader.load(object);
+        let mut programs = loaded.map_err(|error| ProgramError::opening(opening, error))?;
+        let descriptors = Tables::descriptors(&programs);
+        let descriptors = descriptors.map_err(|error| ProgramError::system(opening, error))?;
+        let tables = Tables::open(descriptors).map_err(|error| table(opening, error))?;
+        let program = verify(&mut programs)?;
+        Self::new(Some(programs), program, tables, None)
+    }
+
+    /// Adopts the program that a predecessor has pinned in a directory, with its flows, or loads it
+    /// and pins it there. A program with other tables, or with room for another number of flows, is
+    /// replaced: Linux handles everything meanwhile.
+    ///
+    /// # Errors
+    /// Returns [`TierError::Pins`] if the directory is in no BPF file system, and the errors of
+    /// [`load`](Self::load).
+    pub fn open(capacity: usize, directory: &Path) -> Result<(Self, Adoption), TierError> {
+        let pins = Pins::new(directory);
+        if let Some(tier) = Self::adopt(&pins, capacity) {
+            return Ok((tier, Adoption::Adopted));
+        }
+        let failed = |reason| TierError::Pins { path: directory.to_owned(), reason };
+        pins.remove().map_err(failed)?;
+        let mut tier = Self::load(capacity)?;
+        let descriptors = tier.programs.as_ref().map(Tables::descriptors).transpose();
+        if let Some(descriptors) = descriptors.map_err(failed)? {
+            pins.create(tier.program.as_fd(), &descriptors).map_err(|reason| {
+                let _ = pins.remove();
+                failed(reason)
+            })?;
+        }
+        tier.pins = Some(pins);
+        Ok((tier, Adoption::Loaded))
+    }
+
+    /// Adopts what is pinned, if all of it is there and as it must be.
+    fn adopt(pins: &Pins, capacity: usize) -> Option<Self> {
+        let tables = Tables::open(pins.tables().ok()?).ok()?;
+        let program = pins.program().ok()?;
+        if tables.capacity() != capacity {
+            return None;
+        }
+        let links = pins.links().ok()?;
+        let mut tier = Self::new(None, program, tables, Some(pins.clone())).ok()?;
+        for link in links {
+            if link.attached == Some(link.named) {
+                tier.links.insert(link.named, link.descriptor);
+            } else {
+                pins.unpin_link(link.named).ok()?;
+            }
+        }
+        Some(tier)
+    }
+
+    fn new(
+        programs: Option<Ebpf>,
+        program: OwnedFd,
+        tables: Tables,
+        pins: Option<Pins>,
+    ) -> Result<Self, TierError> {
+        let reading = "reading the flows of the kernel tier";
+        let flows = tables.all().map_err(|error| ProgramError::system(reading, error))?;
+        let status = tables.status.get(&0, 0).map_err(|error| table(reading, error))?;
+        let mut serials = vec![0; tables.capacity()];
+        for (flow, serial) in &flows {
+            if let Some(slot) = serials.get_mut(flow.entry.index()) {
+                *slot = *serial;
+            }
+        }
+        let last_serial = flows.iter().map(|(_, serial)| *serial).max().unwrap_or(0);
+        let (generation, links) = (status[2] as u32, BTreeMap::new());
+        let times = [status[0], status[1]];
+        Ok(Self { programs, program, tables, pins, links, serials, last_serial, generation, times })
+    }
+
+    /// Attaches the program to an interface, if it is not attached, and lets flows arrive on it and
+    /// leave by it. Call it again if the Ethernet address has changed.
+    ///
+    /// # Errors
+    /// Returns [`TierError::Program`] if another XDP program is attached, or the interface is
+    /// removed; [`TierError::Pins`] if the link cannot be pinned.
+    pub fn attach(&mut self, port: &TierPort) -> Result<(), TierError> {
+        let TierPort { index, mac, zone, forwards_back, .. } = *port;
+        let action = || format!("adding `{}` to the kernel tier", port.interface);
+        let refused = |error: MapError| table(&action(), error);
+        let entrance = encoding::entrance_words(mac, zone, forwards_back);
+        if self.tables.entrances.get(&index, 0).ok() != Some(entrance) {
+            self.tables.entrances.insert(index, entrance, 0).map_err(refused)?;
+        }
+        if self.tables.exits.get(index, 0).is_err() {
+            let inserted = self.tables.exits.insert(index, index, None, 0);
+            inserted.map_err(|error| {
+                ProgramError::system(action(), io::Error::other(error.to_string()))
+            })?;
+        }
+        if !self.links.contains_key(&index) {
+            let link = self.link(port)?;
+            if let Some(pins) = &self.pins {
+                let pinned =
+                    pins.unpin_link(index).and_then(|()| pins.pin_link(index, link.as_fd()));
+                pinned
+                    .map_err(|reason| TierError::Pins { path: pins.path().to_owned(), reason })?;
+            }
+            self.links.insert(index, link);
+        }
+        Ok(())
+    }
+
+    fn link(&self, port: &TierPort) -> Result<OwnedFd, ProgramError> {
+        let link = |mode| link_xdp(self.program.as_fd(), &port.interface, mode);
+        match port.mode {
+            Some(mode) => link(mode),
+            None => match link(XdpMode::Native) {
+                Err(ProgramError::NoNativeXdp { .. }) => link(XdpMode::Generic),
+                other => other,
+            },
+        }
+    }
+
+    /// Returns the interfaces to which the program is attached, by their indexes.
+    pub fn interfaces(&self) -> impl Iterator<Item = u32> {
+        self.links.keys().copied()
+    }
+
+    /// Returns true if the program is attached to an interface.
+    #[must_use]
+    pub fn has(&self, interface: u32) -> bool {
+        self.links.contains_key(&interface)
+    }
+
+    /// Detaches the program from an interface.
+    ///
+    /// # Errors
+    /// Returns [`TierError::Pins`] if its pin cannot be removed.
+    pub fn detach(&mut self, interface: u32) -> Result<(), TierError> {
+        // Absent entries, and those that Linux has removed with the interface, are no error.
+        let _ = self.tables.entrances.remove(&interface);
+        let _ = self.tables.exits.remove(interface);
+        self.links.remove(&interface);
+        let Some(pins) = &self.pins else { return Ok(()) };
+        let failed = |reason| TierError::Pins { path: pins.path().to_owned(), reason };
+        pins.unpin_link(interface).map_err(failed)
+    }
+
+    /// Forgets all remembered next hops, from the next packet on: routes, neighbours, links or
+    /// addresses have changed.
+    ///
+    /// # Errors
+    /// Returns the refusal of the kernel.
+    pub fn forget_hops(&mut self) -> io::Result<()> {
+        self.generation = self.generation.wrapping_add(1).max(1); // 0 means none
+        self.write_status()
+    }
+
+    fn write_status(&mut self) -> io::Result<()> {
+        let [deadline, hops_until] = self.times;
+        let words = encoding::status_words(deadline, hops_until, self.generation);
+        self.tables.status.set(0, words, 0).map_err(system)
+    }
+
+    /// Returns the packets of each outcome.
+    ///
+    /// # Errors
+    /// Returns the refusal of the kernel.
+    pub fn outcomes(&self) -> io::Result<Vec<OutcomeCount>> {
+        self.tables.outcomes()
+    }
+
+    /// Removes the pins of a tier in a directory. It ends with the last process that has it open.
+    ///
+    /// # Errors
+    /// Returns [`TierError::Pins`] if one cannot be removed.
+    pub fn remove(directory: &Path) -> Result<(), TierError> {
+        let failed = |reason| TierError::Pins { path: directory.to_owned(), reason };
+        Pins::new(directory).remove().map_err(failed)
+    }
+}
+
+/// Loads the program, which the kernel verifies, and returns its descriptor.
+fn verify(programs: &mut Ebpf) -> Result<OwnedFd, TierError> {
+    let action = format!("loading {PROGRAM}");
+    let failed = |error| ProgramError::new(action.as_str(), error);
+    let program = programs.program_mut(PROGRAM).ok_or_else(|| {
+        ProgramError::system(action.as_str(), io::Error::other("it is not in the object"))
+    })?;
+    let program: &mut Xdp = program.try_into().map_err(failed)?;
+    let mut loaded = program.load();
+    for _ in 1..MAX_LOADS {
+        // A signal makes the verifier fail with EAGAIN, see crates/steer/src/program.rs.
+        let Err(aya::programs::ProgramError::LoadError { io_error, .. }) = &loaded else { break };
+        if io_error.kind() != io::ErrorKind::WouldBlock {
+            break;
+        }
+        loaded = program.load();
+    }
+    loaded.map_err(failed)?;
+    let descriptor = program.fd().map_err(failed)?.as_fd().try_clone_to_owned();
+    Ok(descriptor.map_err(|error| ProgramError::system(action.as_str(), error))?)
+}
+
+impl FlowTier for KernelTier {
+    fn insert(&mut self, flow: &TierFlow) -> io::Result<()> {
+        self.last_serial = self.last_serial.wrapping_add(1).max(1); // 0 means none
+        let words = encoding::flow_words(flow, self.last_serial);
+        let key = encoding::key_words(&flow.key);
+        self.tables.flows.insert(key, words, 0).map_err(system)?;
+        if let Some(serial) = self.serials.get_mut(flow.entry.index()) {
+            *serial = self.last_serial;
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &FlowKey) -> io::Result<()> {
+        match self.tables.flows.remove(&encoding::key_words(key)).map_err(system) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn flows(&self) -> io::Result<Vec<TierFlow>> {
+        Ok(self.tables.all()?.into_iter().map(|(flow, _)| flow).collect())
+    }
+
+    fn totals(&self, entry: EntryId) -> io::Result<TierTotals> {
+        match self.serials.get(entry.index()) {
+            None | Some(0) => Ok(TierTotals::default()),
+            Some(serial) => self.tables.totals(entry.0, *serial),
+        }
+    }
+
+    fn publish(&mut self, status: &FlowStatus) -> io::Result<()> {
+        let FlowStatus { heartbeat, grace, is_active, .. } = *status;
+        let deadline = if is_active == 1 { heartbeat.saturating_add(grace) } else { 0 };
+        self.times = [deadline, heartbeat.saturating_add(HOPS_TIME)];
+        self.generation = self.generation.max(1);
+        self.write_status()
+    }
+}

@@ -1,0 +1,40 @@
+//! Kernel tier of flows: an XDP program forwards packets of established connections, with NAT,
+//! before Linux sees them. No lane and no CPU of its own is needed.
+//!
+//! The slow path is that of the lanes: a [`FlowFollower`](fastlane_mirror::flows::FlowFollower)
+//! writes the same flows to the tables of a [`KernelTier`], which is a
+//! [`FlowTier`](fastlane_mirror::flows::FlowTier). The program in `bpf/flows.bpf.c` translates and
+//! redirects the packets that it finds there; all others go to Linux unchanged. A [`TierReader`]
+//! reads counters by the pins, for tools.
+//!
+//! ```text
+//! flows      FlowKey ─► FlowRecord, entry, serial number, check
+//! states     entry ─► counters, last packet, closing, remembered next hop; one for each CPU
+//! status     time until which flows may be forwarded; generation of the remembered hops
+//! entrances  interface ─► Ethernet address, zone       exits  interface (devmap)
+//! outcomes   packets and bytes by TierOutcome, for each CPU
+//! ```
+//!
+//! Invariants: a packet that is not forwarded is unchanged. Without a heartbeat of the slow path
+//! everything goes to Linux after the grace time. Links and tables are pinned: the program runs on
+//! while the slow path is replaced, and its successor adopts them.
+
+#![forbid(unsafe_code)]
+
+mod encoding;
+mod error;
+mod kernel_tier;
+mod pins;
+mod shared_tier;
+mod tables;
+mod test_run;
+mod tier_outcome;
+mod tier_reader;
+
+pub use error::TierError;
+pub use fastlane_steer::XdpMode;
+pub use kernel_tier::{Adoption, KernelTier, TierPort};
+pub use shared_tier::SharedTier;
+pub use test_run::TestRun;
+pub use tier_outcome::{OutcomeCount, TierOutcome};
+pub use tier_reader::TierReader;

@@ -1,0 +1,61 @@
+//! Test runs of the program on a frame, without traffic.
+
+use std::time::Duration;
+
+use aya::programs::{TestRun as _, TestRunOptions, Xdp};
+use fastlane_steer::ProgramError;
+
+use crate::error::TierError;
+use crate::kernel_tier::{KernelTier, PROGRAM};
+
+/// `XDP_REDIRECT`.
+const REDIRECT: u32 = 4;
+
+/// Room for a frame that the program returns, in bytes.
+const ROOM: usize = 4096;
+
+/// Result of a test run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestRun {
+    /// True if the program redirects the frame, false if Linux gets it.
+    pub is_forwarded: bool,
+    /// The frame after the run.
+    pub frame: Vec<u8>,
+    /// Mean time of one run, in whole nanoseconds.
+    pub duration: Duration,
+}
+
+impl KernelTier {
+    /// Runs the program `repeat` times on a frame of at most 4096 bytes that arrives by an
+    /// interface, each time on the frame as the run before left it. Counters include it. See the
+    /// kernel's Documentation/bpf/bpf_prog_run.rst.
+    ///
+    /// # Errors
+    /// Returns [`TierError::Program`] for a frame shorter than 14 bytes, an interface that does not
+    /// exist, and a program that was adopted.
+    pub fn test_run(
+        &mut self,
+        interface: u32,
+        frame: &[u8],
+        repeat: u32,
+    ) -> Result<TestRun, TierError> {
+        let action = "running the kernel tier on a test frame";
+        let failed = |error| ProgramError::new(action, error);
+        let adopted = || ProgramError::Adopted { program: PROGRAM.to_owned() };
+        let program = self.programs.as_mut().and_then(|programs| programs.program_mut(PROGRAM));
+        let program: &mut Xdp = program.ok_or_else(adopted)?.try_into().map_err(failed)?;
+        // `struct xdp_md`: data, its end, metadata, ingress interface, queue, egress interface.
+        let words = [0, frame.len() as u32, 0, interface, 0, 0];
+        let context: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let mut output = vec![0; ROOM];
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(frame);
+        options.data_out = Some(&mut output);
+        options.ctx_in = Some(&context);
+        options.repeat = repeat;
+        let result = program.test_run(options).map_err(failed)?;
+        output.truncate(result.data_size_out as usize);
+        let is_forwarded = result.return_value == REDIRECT;
+        Ok(TestRun { is_forwarded, frame: output, duration: result.duration })
+    }
+}

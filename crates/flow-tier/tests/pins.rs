@@ -1,0 +1,260 @@
+//! Loading, attaching, pinning and adopting the tier, with interfaces of a private namespace.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fastlane_flow_tier::{
+    Adoption, KernelTier, TierError, TierOutcome, TierPort, TierReader, XdpMode,
+};
+use fastlane_mirror::flows::{
+    FlowKey, FlowRecord, FlowStatistics, FlowStatus, FlowTier, PinsPath, TierFlow,
+};
+use fastlane_table::EntryId;
+use fastlane_testing::namespace::{command, ip, private};
+use fastlane_testing::skip;
+
+/// A BPF file system of a test.
+struct BpfFileSystem(PathBuf);
+
+impl BpfFileSystem {
+    fn mount(test: &str) -> Option<Self> {
+        let name = format!("fastlane-flow-tier-{test}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        let mounted = Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&path).status();
+        if !mounted.is_ok_and(|status| status.success()) {
+            skip(test, "no BPF file system");
+            return None;
+        }
+        Some(Self(path))
+    }
+}
+
+impl Drop for BpfFileSystem {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const NEXT_HOP: [u8; 6] = [2, 0, 0, 0, 0, 9];
+const CAPACITY: usize = 16;
+
+/// Creates `in` and `out`, with a route to 20.0.0.0/8 by `out` and back to 10.0.0.0/8 by `in`.
+fn configure() {
+    for (name, net) in [("in", 10), ("out", 20)] {
+        ip(&format!("link add {name} address 02:00:00:00:00:01 type veth peer {name}-far"));
+        ip(&format!("link set {name} up"));
+        ip(&format!("link set {name}-far up"));
+        ip(&format!("address add {net}.0.0.1/8 dev {name}"));
+        ip(&format!("neigh add {net}.0.0.2 lladdr 02:00:00:00:00:09 dev {name} nud permanent"));
+    }
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+}
+
+fn port(name: &str) -> TierPort {
+    let shown = command("ip", &format!("-o link show {name}"));
+    let index = shown.split_once(':').unwrap().0.parse().unwrap();
+    let (interface, mode) = (name.to_owned(), Some(XdpMode::Native));
+    TierPort { interface, index, mac: STATION, zone: 0, mode, forwards_back: false }
+}
+
+fn attach(tier: &mut KernelTier) {
+    for name in ["in", "out"] {
+        tier.attach(&port(name)).unwrap();
+    }
+}
+
+fn status(heartbeat: u64) -> FlowStatus {
+    FlowStatus {
+        heartbeat,
+        grace: 5_000_000_000,
+        is_active: 1,
+        mark: 1,
+        mask: 1,
+        one_way: 0,
+        statistics: FlowStatistics::default(),
+        pins: PinsPath::default(),
+    }
+}
+
+fn now() -> u64 {
+    fastlane_core::now()
+}
+
+/// Returns UDP from 10.0.0.2:4000 to 20.0.0.2:53, in an entry, without translation.
+fn flow(entry: u32) -> TierFlow {
+    let octets = |text: &str| {
+        let mut octets = [0; 16];
+        let IpAddr::V4(address) = text.parse().unwrap() else { panic!("{text}") };
+        octets[..4].copy_from_slice(&address.octets());
+        octets
+    };
+    let (source, destination) = (octets("10.0.0.2"), octets("20.0.0.2"));
+    let ports = [4000, 53];
+    TierFlow {
+        key: FlowKey { source, destination, ports, zone: 0, protocol: 17, version: 4 },
+        record: FlowRecord { source, destination, ports, differences: [0; 2], id: 7, is_reply: 0 },
+        entry: EntryId(entry),
+    }
+}
+
+/// Returns a frame of the flow, without a UDP checksum.
+fn frame() -> Vec<u8> {
+    let mut frame = [STATION, [2, 0, 0, 0, 0, 2]].concat();
+    frame.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 2, 20, 0, 0, 2]);
+    let words = frame[14..34].as_chunks::<2>().0.iter();
+    let sum: u32 = words.map(|word| u32::from(u16::from_be_bytes(*word))).sum();
+    let checksum = !((sum >> 16) + (sum & 0xffff)) as u16;
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+    frame.extend([0x0f, 0xa0, 0, 53, 0, 8, 0, 0]);
+    frame.resize(60, 0);
+    frame
+}
+
+fn is_forwarded(tier: &mut KernelTier) -> bool {
+    let run = tier.test_run(port("in").index, &frame(), 1).unwrap();
+    assert!(!run.is_forwarded || run.frame[..6] == NEXT_HOP);
+    run.is_forwarded
+}
+
+#[test]
+fn flows_are_forwarded_while_the_slow_path_lives() {
+    if !private("tier-heartbeat") {
+        return;
+    }
+    configure();
+    let mut tier = KernelTier::load(CAPACITY).unwrap();
+    attach(&mut tier);
+    tier.insert(&flow(3)).unwrap();
+    assert!(!is_forwarded(&mut tier), "no heartbeat");
+    tier.publish(&status(now())).unwrap();
+    assert!(is_forwarded(&mut tier));
+    tier.publish(&status(now() - 4_000_000_000)).unwrap();
+    assert!(is_forwarded(&mut tier), "within the grace time");
+    tier.publish(&status(now() - 5_100_000_000)).unwrap();
+    assert!(!is_forwarded(&mut tier), "after it");
+    tier.publish(&FlowStatus { is_active: 0, ..status(now()) }).unwrap();
+    assert!(!is_forwarded(&mut tier), "the rules judge again");
+    tier.publish(&status(now())).unwrap();
+    assert!(is_forwarded(&mut tier));
+    let totals = tier.totals(EntryId(3)).unwrap();
+    assert_eq!((totals.packets, totals.octets), (3, 180));
+    assert!(now() - totals.last_seen < 1_000_000_000);
+    let paused = tier.outcomes().unwrap();
+    let paused = paused.iter().find(|it| it.outcome == TierOutcome::FlowsPaused).unwrap();
+    assert_eq!(paused.packets, 3);
+    // The next flow in the entry begins at zero.
+    tier.remove(&flow(3).key).unwrap();
+    tier.remove(&flow(3).key).unwrap();
+    assert!(!is_forwarded(&mut tier), "removed");
+    tier.insert(&flow(3)).unwrap();
+    assert_eq!(tier.totals(EntryId(3)).unwrap().packets, 0);
+    assert!(is_forwarded(&mut tier));
+    assert_eq!(tier.totals(EntryId(3)).unwrap().packets, 1);
+}
+
+#[test]
+fn next_hops_are_remembered_while_routes_are_followed() {
+    if !private("tier-hops") {
+        return;
+    }
+    configure();
+    let mut tier = KernelTier::load(CAPACITY).unwrap();
+    attach(&mut tier);
+    tier.insert(&flow(0)).unwrap();
+    tier.publish(&status(now())).unwrap();
+    assert!(is_forwarded(&mut tier));
+    ip("route add blackhole 20.0.0.2/32");
+    assert!(is_forwarded(&mut tier), "remembered");
+    tier.forget_hops().unwrap();
+    assert!(!is_forwarded(&mut tier), "looked up again");
+    ip("route del blackhole 20.0.0.2/32");
+    assert!(is_forwarded(&mut tier), "a refusal is not remembered");
+    // Without a fresh heartbeat nobody follows the routes: each packet is looked up.
+    tier.publish(&status(now() - 2_000_000_000)).unwrap();
+    ip("route add blackhole 20.0.0.2/32");
+    assert!(!is_forwarded(&mut tier));
+    ip("route del blackhole 20.0.0.2/32");
+    // Nor does what was looked up in the meantime hold later.
+    assert!(is_forwarded(&mut tier));
+}
+
+#[test]
+fn a_successor_adopts_flows_and_links() {
+    let Some(bpf) = BpfFileSystem::mount("adopts") else { return };
+    if !private("tier-adopts") {
+        return;
+    }
+    configure();
+    let pins = bpf.0.join("flows");
+    let (mut tier, adoption) = KernelTier::open(CAPACITY, &pins).unwrap();
+    assert_eq!(adoption, Adoption::Loaded);
+    attach(&mut tier);
+    tier.insert(&flow(3)).unwrap();
+    tier.publish(&status(now())).unwrap();
+    assert!(is_forwarded(&mut tier));
+    let reader = TierReader::open(&pins).unwrap();
+    assert_eq!(reader.totals(&flow(3).key).unwrap().unwrap().packets, 1);
+    drop(tier);
+    assert!(is_attached("in"), "the pins hold the program");
+
+    let (mut tier, adoption) = KernelTier::open(CAPACITY, &pins).unwrap();
+    assert_eq!(adoption, Adoption::Adopted);
+    assert_eq!(tier.flows().unwrap(), [flow(3)]);
+    assert_eq!(tier.totals(EntryId(3)).unwrap().packets, 1, "its counters go on");
+    attach(&mut tier); // again, which changes nothing
+    // Another flow in the same entry is not taken for the adopted one.
+    tier.insert(&flow(3)).unwrap();
+    assert_eq!(tier.totals(EntryId(3)).unwrap().packets, 0);
+    // The interface disappears: its link is not adopted.
+    ip("link del out");
+    drop(tier);
+    let (tier, adoption) = KernelTier::open(CAPACITY, &pins).unwrap();
+    assert_eq!((adoption, tier.interfaces().count()), (Adoption::Adopted, 1));
+    drop(tier);
+
+    // Room for another number of flows: everything is loaded anew.
+    let (tier, adoption) = KernelTier::open(2 * CAPACITY, &pins).unwrap();
+    assert_eq!((adoption, tier.flows().unwrap().len()), (Adoption::Loaded, 0));
+    drop((tier, reader));
+    KernelTier::remove(&pins).unwrap();
+    assert!(!is_attached("in") && !pins.exists());
+    KernelTier::remove(&pins).unwrap();
+    let error = TierReader::open(&pins).unwrap_err().to_string();
+    assert!(error.contains("as root"), "{error}");
+}
+
+/// Returns true if an XDP program is attached. A link ends shortly after its last descriptor.
+fn is_attached(interface: &str) -> bool {
+    let shows = || command("ip", &format!("link show {interface}")).contains("prog/xdp");
+    for _ in 0..200 {
+        if !shows() {
+            return false;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    true
+}
+
+#[test]
+fn mistakes_are_named_with_their_remedy() {
+    let Some(bpf) = BpfFileSystem::mount("mistakes") else { return };
+    if !private("tier-mistakes") {
+        return;
+    }
+    configure();
+    let (mut tier, _) = KernelTier::open(CAPACITY, &bpf.0.join("flows")).unwrap();
+    let (mut other, _) = KernelTier::open(CAPACITY, &bpf.0.join("other")).unwrap();
+    tier.attach(&port("in")).unwrap();
+    let busy = other.attach(&port("in")).unwrap_err();
+    assert!(matches!(busy, TierError::Program(_)), "{busy:?}");
+    assert!(busy.to_string().contains("another XDP program is attached to `in`"), "{busy}");
+    tier.detach(port("in").index).unwrap();
+    other.attach(&port("in")).unwrap();
+    let error = KernelTier::open(CAPACITY, Path::new("/tmp/fastlane-no-bpf/x")).unwrap_err();
+    let _ = std::fs::remove_dir("/tmp/fastlane-no-bpf");
+    assert!(error.to_string().contains("mount -t bpf"), "{error}");
+}

@@ -1,0 +1,209 @@
+//! Listener for changes of the forwarding state of Linux, for those who remember results of its
+//! route lookups: tells that something has changed, and keeps neighbours in use alive.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use super::message::{Dump, Link, Message, Neighbour, Reachability, probe};
+use super::socket::{Dumper, NETCONF_GROUPS, ROUTING_GROUPS, Received, Socket};
+
+/// Receive buffer for events in bytes.
+const EVENTS_BUFFER: usize = 4 << 20;
+/// Minimum time between two probes of neighbours.
+const PROBE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Outcome of [`RouteListener::hear`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RouteChange {
+    /// Remembered lookups hold.
+    Nothing,
+    /// Remembered lookups may be wrong.
+    Routes,
+    /// Remembered lookups may be wrong, and interfaces have changed.
+    Links,
+}
+
+/// Listens for changes of links, addresses, neighbours, routes, rules and forwarding settings in
+/// the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct RouteListener {
+    events: Socket,
+    dumper: Dumper,
+    requests: Socket,
+    /// Usable Ethernet address of each neighbour that was reported.
+    neighbours: HashMap<(u32, IpAddr), Option<[u8; 6]>>,
+    /// Neighbours that Linux should confirm.
+    stale: BTreeSet<(u32, IpAddr)>,
+    next_probe: Instant,
+}
+
+impl RouteListener {
+    /// Subscribes to events.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses a socket.
+    pub fn open() -> io::Result<Self> {
+        let groups = [&ROUTING_GROUPS[..], &NETCONF_GROUPS].concat();
+        Ok(Self {
+            events: Socket::of_events(&groups, EVENTS_BUFFER)?,
+            dumper: Dumper::new()?,
+            requests: Socket::of_requests()?,
+            neighbours: HashMap::new(),
+            stale: BTreeSet::new(),
+            next_probe: Instant::now(),
+        })
+    }
+
+    /// Reads pending events without waiting. A neighbour that only ages is no change.
+    ///
+    /// # Errors
+    /// Returns an error if the socket fails.
+    pub fn hear(&mut self) -> io::Result<RouteChange> {
+        let mut change = RouteChange::Nothing;
+        loop {
+            let messages = match self.events.receive()? {
+                Received::Nothing => return Ok(change),
+                Received::Lost => {
+                    self.neighbours.clear();
+                    change = RouteChange::Links;
+                    continue;
+                }
+                Received::Messages(messages) => messages,
+            };
+            for message in messages {
+                let found = match message {
+                    Ok((_, Message::Neighbour(neighbour))) => {
+                        note(&mut self.neighbours, &mut self.stale, &neighbour)
+                    }
+                    Ok((_, Message::NeighbourRemoved(Neighbour { link, address, .. }))) => {
+                        self.stale.remove(&(link, address));
+                        self.neighbours.remove(&(link, address));
+                        RouteChange::Routes
+                    }
+                    Ok((_, Message::Other)) => RouteChange::Nothing,
+                    Ok((_, Message::Link(_) | Message::LinkRemoved(_) | Message::Overrun))
+                    | Err(_) => RouteChange::Links,
+                    Ok(_) => RouteChange::Routes,
+                };
+                change = change.max(found);
+            }
+        }
+    }
+
+    /// Returns all interfaces.
+    ///
+    /// # Errors
+    /// Returns the error of the kernel.
+    pub fn links(&mut self) -> io::Result<Vec<Link>> {
+        let mut links = Vec::new();
+        self.dumper.dump(Dump::Links, |messages| {
+            links.extend(messages.into_iter().filter_map(|message| match message {
+                Message::Link(link) => Some(link),
+                _ => None,
+            }));
+            true
+        })?;
+        Ok(links)
+    }
+
+    /// Asks Linux to confirm one stale neighbour on these interfaces, if a request is due: Linux
+    /// does not see the packets sent to it. The result is an event.
+    pub fn keep_alive(&mut self, is_in_use: impl Fn(u32) -> bool) {
+        if Instant::now() < self.next_probe {
+            return;
+        }
+        while let Some((link, address)) = self.stale.pop_first() {
+            if is_in_use(link) {
+                self.requests.request(&probe(link, address));
+                self.next_probe = Instant::now() + PROBE_INTERVAL;
+                return;
+            }
+        }
+    }
+}
+
+/// Notes a neighbour, and returns if its usable address has changed.
+fn note(
+    neighbours: &mut HashMap<(u32, IpAddr), Option<[u8; 6]>>,
+    stale: &mut BTreeSet<(u32, IpAddr)>,
+    neighbour: &Neighbour,
+) -> RouteChange {
+    let key = (neighbour.link, neighbour.address);
+    if neighbour.state == Reachability::Stale {
+        stale.insert(key);
+    } else {
+        stale.remove(&key);
+    }
+    let mac = neighbour.mac.filter(|_| neighbour.is_usable());
+    match neighbours.insert(key, mac) == Some(mac) {
+        true => RouteChange::Nothing,
+        false => RouteChange::Routes,
+    }
+}
+
+impl AsFd for RouteListener {
+    /// Returns the event socket; it is readable when events are pending.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_another_address_of_a_neighbour_is_a_change() {
+        let (mut neighbours, mut stale) = (HashMap::new(), BTreeSet::new());
+        let (link, address) = (7, IpAddr::from([10, 0, 0, 2]));
+        let mut tell = |mac, state| {
+            let changed =
+                note(&mut neighbours, &mut stale, &Neighbour { link, address, mac, state });
+            (changed == RouteChange::Routes, stale.len())
+        };
+        let (one, other) = (Some([2, 0, 0, 0, 0, 1]), Some([2, 0, 0, 0, 0, 2]));
+        assert_eq!(tell(one, Reachability::Usable), (true, 0));
+        assert_eq!(tell(one, Reachability::Stale), (false, 1));
+        assert_eq!(tell(one, Reachability::Usable), (false, 0));
+        assert_eq!(tell(other, Reachability::Usable), (true, 0));
+        assert_eq!(tell(other, Reachability::Unknown), (true, 0));
+        assert_eq!(tell(None, Reachability::Unknown), (false, 0));
+        assert_eq!(tell(other, Reachability::Stale), (true, 1));
+    }
+
+    #[test]
+    fn changes_of_linux_are_heard_once() {
+        if !fastlane_testing::namespace::private("routes-listener") {
+            return;
+        }
+        let mut listener = RouteListener::open().unwrap();
+        assert_eq!(listener.hear().unwrap(), RouteChange::Nothing);
+        for words in [
+            "link set lo up",
+            "link add veth0 type dummy",
+            "link set veth0 up",
+            "address add 10.0.0.1/24 dev veth0",
+            "route add 10.1.0.0/16 via 10.0.0.2",
+            "neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev veth0 nud permanent",
+            "rule add from 10.0.0.9 lookup 7",
+        ] {
+            let done = std::process::Command::new("ip").args(words.split(' ')).status().unwrap();
+            assert!(done.success(), "{words}");
+            let change = listener.hear().unwrap();
+            let wanted = match words.starts_with("link") {
+                true => RouteChange::Links,
+                false => RouteChange::Routes,
+            };
+            assert!(change >= wanted, "{words}: {change:?}");
+        }
+        std::fs::write("/proc/sys/net/ipv4/conf/lo/forwarding", "1").unwrap();
+        assert_eq!(listener.hear().unwrap(), RouteChange::Routes);
+        assert_eq!(listener.hear().unwrap(), RouteChange::Nothing);
+        let names: Vec<String> =
+            listener.links().unwrap().into_iter().map(|link| link.name).collect();
+        assert!(names.contains(&"veth0".to_owned()), "{names:?}");
+    }
+}
