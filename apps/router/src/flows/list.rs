@@ -24,7 +24,7 @@ pub(super) struct FlowList {
 
 /// Tier that forwards packets of flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FlowTierName {
+pub(crate) enum FlowTierName {
     /// The lanes.
     Lanes,
     /// The XDP program in the kernel.

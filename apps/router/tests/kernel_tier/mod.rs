@@ -1,13 +1,14 @@
 //! The kernel tier agrees with the lane: random flows and packets through both, the tier by the
 //! kernel's BPF_PROG_TEST_RUN with routes of a real Linux.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 
 use fastlane::flow_tier::{KernelTier, TierOutcome, TierPort, XdpMode};
 use fastlane::mirror::flows::{FlowTier, TierFlow};
 use fastlane_testing::namespace::{command, ip, private};
 use proptest::collection::vec;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use super::*;
 
@@ -279,40 +280,41 @@ fn by_tier(tier: &mut KernelTier, ingress: u32, frame: &[u8]) -> Option<Vec<u8>>
     run.is_forwarded.then_some(run.frame)
 }
 
-#[test]
-fn lane_and_tier_agree_on_flows_and_packets() {
-    if !private("kernel-tier") {
-        return;
-    }
-    configure();
-    let (mut tier, ingress) = (tier(), index("in"));
-    let (mut forwarded, mut passed) = (0_u32, 0_u32);
-    let config = Config { cases: FLOWS, failure_persistence: None, ..Config::default() };
-    let result = TestRunner::new(config).run(&case(), |case| {
+/// Comparison of the lane and the tier.
+struct Agreement {
+    tier: KernelTier,
+    ingress: u32,
+    forwarded: u32,
+    passed: u32,
+}
+
+impl Agreement {
+    /// Compares verdicts, bytes and counters of a flow.
+    fn compare(&mut self, case: &Case) -> Result<(), TestCaseError> {
         let Case { translation, packets } = case;
         // A connection whose directions have one key does not exist.
         let [original, reply] = FlowKey::of(&translation.connection());
         prop_assume!(original != reply);
-        let mut tables = Tables::new();
-        let flows = write(&mut tables, &mut tier, &translation.connection());
+        let (mut tables, tier) = (Tables::new(), &mut self.tier);
+        let flows = write(&mut tables, tier, &translation.connection());
         tier.publish(&tables.published).expect("the kernel takes it");
         let mut routes = TestRoutes::new();
         for (address, _) in [translation.arrives[0], translation.leaves[1]] {
             let lookup = network(address).expect("an address of a network").lookup();
             routes.answers.insert(address, lookup);
         }
-        let partial = count(&tier, TierOutcome::PartialChecksum);
-        for packet in &packets {
-            let frame = packet.frame(&translation);
-            let (lane, kernel) =
-                (by_lane(&tables, &routes, &frame), by_tier(&mut tier, ingress, &frame));
-            *if lane.is_some() { &mut forwarded } else { &mut passed } += 1;
-            if lane != kernel && count(&tier, TierOutcome::PartialChecksum) > partial {
+        let partial = count(tier, TierOutcome::PartialChecksum);
+        for packet in packets {
+            let frame = packet.frame(translation);
+            let lane = by_lane(&tables, &routes, &frame);
+            let kernel = by_tier(tier, self.ingress, &frame);
+            if lane != kernel && count(tier, TierOutcome::PartialChecksum) > partial {
                 break; // by coincidence: the tier leaves such packets to Linux
             }
+            *if lane.is_some() { &mut self.forwarded } else { &mut self.passed } += 1;
             prop_assert_eq!(lane, kernel, "of {:02x?}", frame);
         }
-        if count(&tier, TierOutcome::PartialChecksum) == partial {
+        if count(tier, TierOutcome::PartialChecksum) == partial {
             for flow in &flows {
                 let ([packets, octets], is_closing) = tables.totals(&flow.key);
                 let totals = tier.totals(flow.entry).expect("the kernel has them");
@@ -322,11 +324,46 @@ fn lane_and_tier_agree_on_flows_and_packets() {
         }
         flows.iter().for_each(|flow| tier.remove(&flow.key).expect("the kernel takes it"));
         Ok(())
-    });
+    }
+}
+
+#[test]
+fn lane_and_tier_agree_on_flows_and_packets() {
+    if !private("kernel-tier") {
+        return;
+    }
+    configure();
+    let (tier, ingress) = (tier(), index("in"));
+    let agreement = RefCell::new(Agreement { tier, ingress, forwarded: 0, passed: 0 });
+    let config = Config { cases: FLOWS, failure_persistence: None, ..Config::default() };
+    let result = TestRunner::new(config).run(&case(), |case| agreement.borrow_mut().compare(&case));
     if let Err(error) = result {
         panic!("{error}");
     }
+    let Agreement { forwarded, passed, .. } = agreement.into_inner();
     println!("{forwarded} forwarded, {passed} passed to Linux");
     let tenth = (forwarded + passed) / 10;
     assert!(forwarded > tenth && passed > tenth, "{forwarded} forwarded, {passed} not");
+}
+
+#[test]
+fn a_partial_checksum_is_linuxs() {
+    if !private("kernel-tier-partial") {
+        return;
+    }
+    configure();
+    let mut tier = tier();
+    for protocol in [TCP, UDP] {
+        let ends = ["10.0.0.1:4000", "20.0.0.1:80"];
+        let it = Translation::new(protocol, ends, ["20.0.0.9:5000", "20.0.0.1:80"]);
+        let mut tables = Tables::new();
+        write(&mut tables, &mut tier, &it.connection());
+        tier.publish(&tables.published).unwrap();
+        let mut frame = it.original(&Shape::default());
+        assert!(by_tier(&mut tier, index("in"), &frame).is_some());
+        let layers = Layers::parse(&frame).unwrap();
+        make_partial(&mut frame, &layers).unwrap();
+        assert_eq!(by_tier(&mut tier, index("in"), &frame), None);
+    }
+    assert_eq!(count(&tier, TierOutcome::PartialChecksum), 2);
 }
