@@ -40,7 +40,7 @@ const RING: u32 = 4096;
 /// Tier of all ports of a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tier {
-    /// Lanes.
+    /// Lanes with a queue of each port.
     Lanes,
     /// The XDP program in the kernel.
     Kernel,
@@ -276,8 +276,8 @@ impl Firewall {
         drop_count(&self.router, outcome)
     }
 
-    /// Repeats an exchange until the tier forwards at least `least` packets of it. A neighbour may be
-    /// unknown for a while: all hosts of the machine share Linux's table of them.
+    /// Repeats an exchange until the tier forwards at least `least` packets of it. A neighbour may
+    /// be unknown for a while: all hosts of the machine share Linux's table of them.
     #[track_caller]
     pub(crate) fn until_forwarded(&self, least: u64, mut exchange: impl FnMut()) {
         let end = Instant::now() + PATIENCE;

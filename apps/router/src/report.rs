@@ -35,8 +35,8 @@ fn kernel_counts(slow: &SlowPath) -> Result<Vec<OutcomeCount>, String> {
 }
 
 impl Arguments {
-    /// Returns a line for each outcome with packets and bytes, of lanes and kernel tier. Outcomes without packets are
-    /// omitted.
+    /// Returns a line for each outcome with packets and bytes, of the lanes and of the kernel tier.
+    /// Outcomes without packets are omitted.
     ///
     /// # Errors
     /// The mistake and its remedy.

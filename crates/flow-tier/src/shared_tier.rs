@@ -21,7 +21,6 @@ impl SharedTier {
     }
 
     /// Returns the tier, for a short time.
-    #[must_use]
     pub fn lock(&self) -> MutexGuard<'_, KernelTier> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

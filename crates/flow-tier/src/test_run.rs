@@ -8,7 +8,7 @@ use fastlane_steer::ProgramError;
 use crate::error::TierError;
 use crate::kernel_tier::{KernelTier, PROGRAM};
 
-/// `XDP_REDIRECT`.
+/// Action of a program that redirects a frame, `XDP_REDIRECT`.
 const REDIRECT: u32 = 4;
 
 /// Room for a frame that the program returns, in bytes.

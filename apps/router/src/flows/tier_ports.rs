@@ -1,5 +1,5 @@
-//! Ports of the kernel tier: attaches its program to their interfaces, and makes it forget next hops
-//! when Linux's routes, neighbours, links or addresses change.
+//! Ports of the kernel tier: attaches its program to their interfaces, and makes it forget next
+//! hops when Linux's routes, neighbours, links or addresses change.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};

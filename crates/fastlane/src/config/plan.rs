@@ -177,9 +177,8 @@ impl Plan {
             let what = format!("there are {}; write 1 to {MAX_PORTS}", ports.len());
             return Err(refuse("ports", what));
         }
-        let lane_plans = lane_plans(&lanes)?;
+        let (lane_plans, frame_size) = (lane_plans(&lanes)?, frame_size(&lanes)?);
         let lane_roles = LaneRoles::new(&lanes.model, lane_plans.len())?;
-        let frame_size = frame_size(&lanes)?;
         let (kernel_ports, ports) = kernel_ports::split(ports)?;
         let names: Vec<String> = ports.keys().cloned().collect();
         let ports = ports.into_iter().enumerate().map(|(number, (name, port))| {

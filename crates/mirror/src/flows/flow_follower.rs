@@ -77,8 +77,9 @@ pub struct FlowFollower<T> {
 
 impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
     /// Subscribes to the events of the network namespace of the calling thread, and takes over the
-    /// tables of the lanes and of the tier inside the kernel, if there is one. Flows that a predecessor left stay if Linux still has them. `now` is in nanoseconds
-    /// of `CLOCK_MONOTONIC`, as everywhere in this type.
+    /// tables of the lanes and of the tier inside the kernel, if there is one. Flows that a
+    /// predecessor left stay if Linux still has them. `now` is in nanoseconds of `CLOCK_MONOTONIC`,
+    /// as everywhere in this type.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses a socket or a dump.
