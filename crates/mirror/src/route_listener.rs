@@ -182,8 +182,8 @@ mod tests {
         let mut listener = RouteListener::open().unwrap();
         assert_eq!(listener.hear().unwrap(), RouteChange::Nothing);
         for words in [
-            "link set lo up",
-            "link add veth0 type dummy",
+            "link add veth0 type veth peer veth1",
+            "link set veth1 up",
             "link set veth0 up",
             "address add 10.0.0.1/24 dev veth0",
             "route add 10.1.0.0/16 via 10.0.0.2",
