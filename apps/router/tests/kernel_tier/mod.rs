@@ -167,6 +167,10 @@ struct CasePacket {
     changes: Vec<(usize, u8)>,
     /// Octets that are added behind the packet, or taken from it.
     padding: i8,
+    /// More-fragments flag and offset of IPv4.
+    fragment: u16,
+    /// True if the IPv4 header checksum is right after the changes.
+    is_repaired: bool,
 }
 
 fn end(network: Network, is_ipv6: bool) -> impl Strategy<Value = (IpAddr, u16)> {
@@ -202,11 +206,16 @@ fn packet() -> impl Strategy<Value = CasePacket> {
     );
     let changes = prop_oneof![4 => Just(vec![]), 1 => vec((0_usize..80, any::<u8>()), 1..3)];
     let padding = prop_oneof![4 => Just(0), 1 => any::<i8>()];
-    (shape, changes, padding).prop_map(|(shape, changes, padding)| CasePacket {
-        shape,
-        changes,
-        padding,
-    })
+    let fragment = prop_oneof![12 => Just(0), 1 => Just(0x2000), 1 => 1_u16..0x2000];
+    (shape, changes, padding, fragment, any::<bool>()).prop_map(
+        |(shape, changes, padding, fragment, is_repaired)| CasePacket {
+            shape,
+            changes,
+            padding,
+            fragment,
+            is_repaired,
+        },
+    )
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -235,6 +244,15 @@ impl CasePacket {
             if let Some(place) = frame.get_mut(*at) {
                 *place = *octet;
             }
+        }
+        let is_ipv4 = frame.len() >= 34 && frame[12..15] == [8, 0, 0x45];
+        if is_ipv4 && self.fragment != 0 {
+            frame[20..22].copy_from_slice(&self.fragment.to_be_bytes());
+        }
+        if is_ipv4 && (self.is_repaired || self.fragment != 0) {
+            frame[24..26].fill(0);
+            let sum = checksum(&frame[14..34]);
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
         }
         frame
     }
@@ -366,4 +384,25 @@ fn a_partial_checksum_is_linuxs() {
         assert_eq!(by_tier(&mut tier, index("in"), &frame), None);
     }
     assert_eq!(count(&tier, TierOutcome::PartialChecksum), 2);
+}
+
+#[test]
+fn a_translated_udp_checksum_of_zero_is_sent_as_all_ones() {
+    if !private("kernel-tier-zero") {
+        return;
+    }
+    configure();
+    let mut tier = tier();
+    let ends = ["10.0.0.1:4000", "20.0.0.1:80"];
+    let it = Translation::new(UDP, ends, ["20.0.0.9:5000", "20.0.0.1:80"]);
+    let mut tables = Tables::new();
+    write(&mut tables, &mut tier, &it.connection());
+    tier.publish(&tables.published).unwrap();
+    let shape = |word: u16| Shape { payload: word.to_be_bytes().to_vec(), ..Shape::default() };
+    // The checksum without the word, as the word, makes the sum of all words 0xffff.
+    let field = |frame: &[u8]| u16::from_be_bytes([frame[40], frame[41]]);
+    let word = field(&expected(UDP, it.leaves, &shape(0)));
+    let sent = by_tier(&mut tier, index("in"), &it.original(&shape(word))).unwrap();
+    assert_eq!(field(&sent), 0xffff);
+    assert_eq!(sent[..44], expected(UDP, it.leaves, &shape(word))[..44]);
 }

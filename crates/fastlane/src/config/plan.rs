@@ -13,7 +13,7 @@ use fastlane_wire::MacAddress;
 use super::checks::{refuse, twice, within};
 use super::kernel_ports::{self, KernelPort};
 use super::lane_roles::{LaneBy, LaneRoles};
-use super::raw::{self, Configuration, Driver, Idle};
+use super::raw::{self, Configuration, Driver};
 use super::rules::address_and_length;
 use super::{AppDefaults, environment};
 use crate::Error;
@@ -201,11 +201,7 @@ impl Plan {
             ring: ring(&lanes, &lane_roles, &ports)?,
             lanes: lane_plans,
             lane_roles,
-            idle: match lanes.idle {
-                Idle::Busy => core::Idle::Busy,
-                Idle::Interrupt => core::Idle::Interrupt,
-                Idle::Adaptive => core::Idle::Adaptive,
-            },
+            idle: lanes.idle.into(),
             burst: within("lanes.burst", lanes.burst, 1, 1024)?,
             frames: within("lanes.frames", lanes.frames, 64, 1 << 22)?,
             frame_size,

@@ -179,6 +179,16 @@ pub enum Idle {
     Adaptive,
 }
 
+impl From<Idle> for fastlane_core::Idle {
+    fn from(idle: Idle) -> Self {
+        match idle {
+            Idle::Busy => Self::Busy,
+            Idle::Interrupt => Self::Interrupt,
+            Idle::Adaptive => Self::Adaptive,
+        }
+    }
+}
+
 /// A port: a source and sink of frames.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
