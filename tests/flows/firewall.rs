@@ -44,6 +44,8 @@ pub(crate) enum Tier {
     Lanes,
     /// The XDP program in the kernel.
     Kernel,
+    /// The XDP program on `wire0`, lanes on the other links.
+    Mixed,
 }
 
 /// Makes a test of each story for each tier: `lanes::story` and `kernel::story`.
@@ -116,7 +118,7 @@ impl Firewall {
         let routed = Routed::with_queues(story, lanes)?;
         let pins = match tier {
             Tier::Lanes => None,
-            Tier::Kernel => {
+            Tier::Kernel | Tier::Mixed => {
                 let pins = Pins::mount(&routed.lab)?;
                 flows["pins"] = json!(pins.directory());
                 Some(pins)
@@ -124,7 +126,7 @@ impl Firewall {
         };
         // On a wire each packet is one of the link's size, and its checksum is complete. The end of
         // a veth pair takes redirected frames only with GRO.
-        let (gro, tx) = if tier == Tier::Kernel { ("on", "off") } else { ("off", "on") };
+        let (gro, tx) = if tier == Tier::Lanes { ("off", "on") } else { ("on", "off") };
         for (host, wire) in
             [(&routed.lab.right, "wire0"), (&routed.far, "wire1"), (&routed.far, "wire2")]
         {
@@ -138,7 +140,8 @@ impl Firewall {
                 Some(xdp) => xdp["receive-ring"] = json!(RING),
                 None => driver["af-packet"]["ring"] = json!(RING),
             }
-            let tier = if tier == Tier::Kernel { "kernel" } else { "lanes" };
+            let is_kernel = tier == Tier::Kernel || (tier == Tier::Mixed && wire == "wire0");
+            let tier = if is_kernel { "kernel" } else { "lanes" };
             json!({"driver": driver, "steer": steer, "lane-by": "rss", "tier": tier})
         };
         let mut configuration = json!({
@@ -164,11 +167,16 @@ impl Firewall {
     /// Starts the slow path and waits until it runs.
     #[track_caller]
     pub(crate) fn start_offload(&mut self) {
-        let mut command = self.routed.router().command(&[]);
-        command.arg(binary("router")).arg("offload").arg(&self.configuration);
-        let process = Process::start(command);
+        let process = self.offload_with(&[]);
         process.wait_for("router offload: running");
         self.offload = Some(process);
+    }
+
+    /// Starts `router offload` with further words.
+    pub(crate) fn offload_with(&self, words: &[&str]) -> Process {
+        let mut command = self.routed.router().command(&[]);
+        command.arg(binary("router")).arg("offload").arg(&self.configuration).args(words);
+        Process::start(command)
     }
 
     /// Starts a second router with a changed setting, which must refuse. Returns its exit status

@@ -5,6 +5,7 @@ mod addresses;
 mod closing;
 mod deletion;
 mod firewall;
+mod kernel_tier;
 mod left_to_linux;
 mod routes;
 mod survival;

@@ -1,0 +1,83 @@
+//! The kernel tier beside Linux and lanes: what only it does.
+
+use std::time::Duration;
+
+use fastlane_tests::eventually;
+
+use super::firewall::{Firewall, MASQUERADE, RULES, Tier};
+
+/// Clock ticks per second in /proc (`USER_HZ`).
+const TICKS: u64 = 100;
+
+#[test]
+fn no_lane_burns_a_cpu() {
+    let Some(firewall) = Firewall::new(Tier::Kernel, "idle", &[RULES, MASQUERADE]) else { return };
+    let mut tcp = firewall.connect(8080);
+    tcp.exchange(1000);
+    firewall.wait_until_fast(8080);
+    firewall.until_forwarded(500, || tcp.exchange(1 << 20));
+    let before = firewall.router.process.cpu_ticks();
+    let forwarded = firewall.count("forwarded");
+    for _ in 0..20 {
+        tcp.exchange(1 << 18);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(firewall.count("forwarded") > forwarded + 1000);
+    let used = firewall.router.process.cpu_ticks() - before;
+    assert!(used < TICKS / 10, "the router used {used} ticks while the kernel tier forwarded");
+    firewall.router.stop();
+}
+
+#[test]
+fn the_tier_is_removed_on_request_and_linux_goes_on() {
+    let Some(mut firewall) = Firewall::new(Tier::Kernel, "remove", &[RULES, MASQUERADE]) else {
+        return;
+    };
+    let mut tcp = firewall.connect(8080);
+    tcp.exchange(1000);
+    firewall.wait_until_fast(8080);
+    firewall.until_forwarded(500, || tcp.exchange(1 << 20));
+    let shows = |firewall: &Firewall| {
+        firewall.routed.router().run(&["ip", "link", "show", "wire0"]).contains("prog/xdp")
+    };
+    firewall.kill_offload();
+    assert!(shows(&firewall), "the pins hold the program");
+    let ended = firewall.offload_with(&["--remove"]).wait();
+    assert!(ended.status.success() && ended.stdout.contains("removed"), "{ended:?}");
+    eventually("the program is detached", || !shows(&firewall));
+    tcp.exchange(1 << 20);
+    firewall.start_offload();
+    assert!(shows(&firewall));
+    firewall.until_forwarded(500, || tcp.exchange(1 << 20));
+    firewall.router.stop();
+}
+
+#[test]
+fn a_recreated_interface_joins_the_tier_again() {
+    let Some(firewall) = Firewall::new(Tier::Kernel, "again", &[RULES]) else { return };
+    let udp = firewall.datagrams(5353);
+    assert!(udp.exchange().is_some());
+    firewall.wait_until_fast(5353);
+    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    firewall.routed.ip("link del wire1");
+    assert_eq!(udp.send(), None, "there is no link");
+    firewall.routed.join("wire1", 1);
+    firewall.routed.far.run(&["ethtool", "-K", "wire1", "gro", "on", "tx", "off"]);
+    // Its route is back, and the program is on the new interface.
+    firewall.until_forwarded(2, || {
+        let _ = udp.exchange();
+    });
+    firewall.router.stop();
+}
+
+#[test]
+fn packets_to_a_port_of_lanes_are_linuxs() {
+    let Some(firewall) = Firewall::new(Tier::Mixed, "mixed", &[RULES, MASQUERADE]) else { return };
+    let mut tcp = firewall.connect(8080);
+    tcp.exchange(1000);
+    firewall.wait_until_fast(8080);
+    let before = firewall.count("linux_not_our_port");
+    tcp.exchange(1 << 20);
+    assert!(firewall.count("linux_not_our_port") > before + 500);
+    firewall.router.stop();
+}
