@@ -15,6 +15,7 @@
 #define MAX_RULES 64
 #define MAX_QUEUES 1024
 #define MAX_TAGS 2
+#define VLAN_BITS 0xfff
 #define MAX_EXTENSIONS 6
 #define GTP_U_PORT 2152
 #define WHOLE_FRAME 0x40000
@@ -48,6 +49,7 @@ struct rule {
 	__u32 protocol;
 	__u32 port_first;
 	__u32 port_last;
+	__u32 vlan; // 0: none. Rules of VLANs come first.
 	__u32 source[4];
 	__u32 source_mask[4];
 	__u32 destination[4];
@@ -119,6 +121,7 @@ struct key {
 	__u32 ethertype; // 0: the frame ends before it
 	__u32 protocol;
 	__u32 port;
+	__u32 vlan; // of the outermost tag, if it is an 802.1Q tag; otherwise 0
 	__u32 source[4];
 	__u32 destination[4];
 };
@@ -247,18 +250,29 @@ static __always_inline void read_ipv6(const struct frame *frame, __u32 offset, s
 		read_transport(frame, offset, next, key);
 }
 
-// `tags` is the number of tags that the kernel has removed from the frame.
-static __always_inline void read_key(const struct frame *frame, int tags, struct key *key)
+static __always_inline void read_key(const struct frame *frame, struct key *key)
 {
 	__u32 offset = offsetof(struct ethhdr, h_proto);
 	__u16 ethertype;
+	int tags = 0;
 
 	if (!read_bytes(frame, offset, &ethertype, sizeof(ethertype)))
 		return;
+	// The kernel has removed the outermost tag.
+	if (frame->skb && frame->skb->vlan_present) {
+		tags = 1;
+		if (frame->skb->vlan_proto == bpf_htons(ETH_P_8021Q))
+			key->vlan = frame->skb->vlan_tci & VLAN_BITS;
+	}
 	for (; tags < MAX_TAGS && is_vlan(ethertype); tags++) {
+		__u16 tag[2];
+
 		offset += 4;
-		if (!read_bytes(frame, offset, &ethertype, sizeof(ethertype)))
+		if (!read_bytes(frame, offset - 2, tag, sizeof(tag)))
 			return;
+		if (!tags && ethertype == bpf_htons(ETH_P_8021Q))
+			key->vlan = bpf_ntohs(tag[0]) & VLAN_BITS;
+		ethertype = tag[1];
 	}
 	key->ethertype = bpf_ntohs(ethertype);
 	offset += sizeof(ethertype);
@@ -322,23 +336,36 @@ __attribute__((noinline)) int match(const struct key *key)
 		return 0;
 	if (!table->count)
 		return 1;
+	int named = 0, others = 0;
+
 	for (__u32 i = 0; i < MAX_RULES; i++) {
 		if (i >= table->count)
 			break;
-		if (rule_matches(&table->rules[i], key))
+		const struct rule *rule = &table->rules[i];
+
+		if (rule->vlan) {
+			if (rule->vlan != key->vlan)
+				continue;
+			named = 1;
+		} else {
+			// Frames of a VLAN that a rule names are its rules' only.
+			if (named)
+				return 0;
+			others = 1;
+		}
+		if (rule_matches(rule, key))
 			return 1;
 	}
-	return 0;
+	return !named && !others;
 }
 
-static __always_inline int is_fast(const struct steering *table, const struct frame *frame,
-				   int tags)
+static __always_inline int is_fast(const struct steering *table, const struct frame *frame)
 {
 	struct key key = {};
 
 	if (!table->count)
 		return 1;
-	read_key(frame, tags, &key);
+	read_key(frame, &key);
 	return match(&key);
 }
 
@@ -361,7 +388,7 @@ int fastlane_xdp(struct xdp_md *xdp)
 
 	if (!table)
 		return XDP_PASS;
-	if (!is_fast(table, &frame, 0)) {
+	if (!is_fast(table, &frame)) {
 		add_to(PASSED);
 		return XDP_PASS;
 	}
@@ -432,7 +459,7 @@ int fastlane_claim(struct __sk_buff *skb)
 	int fast = recall(skb);
 
 	if (fast < 0)
-		fast = is_fast(table, &frame, !!skb->vlan_present) && !is_too_long(table, skb);
+		fast = is_fast(table, &frame) && !is_too_long(table, skb);
 	return fast ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 
@@ -449,7 +476,7 @@ int fastlane_select(struct __sk_buff *skb)
 		return 0;
 	enum count fate = CLAIMED;
 
-	if (!is_fast(table, &frame, !!skb->vlan_present))
+	if (!is_fast(table, &frame))
 		fate = PASSED;
 	else if (is_too_long(table, skb))
 		fate = TOO_LONG;

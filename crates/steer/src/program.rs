@@ -30,7 +30,7 @@ use crate::{
 const NAMES: [&str; 3] = ["steering", "sockets", "counts"];
 
 /// Number of words of `struct rule`.
-const RULE_WORDS: usize = 21;
+const RULE_WORDS: usize = 22;
 /// Number of words of `struct steering` before its rules.
 const HEAD_WORDS: usize = 4;
 
@@ -429,7 +429,9 @@ fn encode_rule(rule: &Rule) -> EncodedRule {
     words[2] = protocol.map_or(ANY_PROTOCOL, u32::from);
     words[3] = u32::from(ports.first);
     words[4] = u32::from(ports.last);
-    for (offset, prefix) in [(5, rule.source), (13, rule.destination)] {
+    // No VLAN is 0, so 0 means none.
+    words[5] = rule.vlan.map_or(0, u32::from);
+    for (offset, prefix) in [(6, rule.source), (14, rule.destination)] {
         let Some(prefix) = prefix else { continue };
         copy_octets(&mut words[offset..offset + 4], prefix.octets());
         copy_octets(&mut words[offset + 4..offset + 8], prefix.mask());

@@ -18,8 +18,13 @@ pub const MAX_RULES: usize = 64;
 pub(crate) const IPV4: u16 = 0x0800;
 /// EtherType of IPv6.
 pub(crate) const IPV6: u16 = 0x86dd;
+/// EtherType of IEEE 802.1Q tags.
+pub(crate) const TAG: u16 = 0x8100;
 /// EtherTypes of VLAN tags: IEEE 802.1Q and 802.1ad.
-pub(crate) const VLAN: [u16; 2] = [0x8100, 0x88a8];
+pub(crate) const VLAN: [u16; 2] = [TAG, 0x88a8];
+/// Bits of the VLAN identifier in a tag, and the greatest one (IEEE 802.1Q 9.6).
+pub(crate) const VLAN_BITS: u16 = 0x0fff;
+const MAX_VLAN: u16 = 4094;
 /// Minimum EtherType; a lower value is an IEEE 802.3 length.
 const ETHERTYPE_MIN: u16 = 0x0600;
 /// IP protocol numbers (IANA).
@@ -40,7 +45,8 @@ mod knows {
 
 /// Conjunction of conditions: every field that is set must match.
 ///
-/// VLAN tags are skipped, so `ethertype` is the one after up to two tags.
+/// Up to two VLAN tags are skipped, so `ethertype` is the one after them. The outermost tag decides
+/// which rules of a list are compared at all, see [`vlan`](Rule::vlan).
 ///
 /// # Examples
 /// ```
@@ -54,6 +60,11 @@ mod knows {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
+    /// VLAN identifier of the outermost tag, which is an IEEE 802.1Q tag. Frames of a VLAN that a
+    /// rule of the list names are compared with the rules that name it only. All other frames,
+    /// tagged or not, are compared with the rules that name none; without such rules they are
+    /// claimed.
+    pub vlan: Option<u16>,
     /// EtherType after the VLAN tags, in host byte order. Only needs Ethernet in the frame.
     pub ethertype: Option<u16>,
     /// IP protocol; for IPv6 the next header after the extension headers.
@@ -98,6 +109,9 @@ pub enum RuleFault {
     /// Rule without any field.
     #[error("names no field; to take every frame, give no rules at all")]
     Empty,
+    /// Number that no VLAN has.
+    #[error("vlan {0} is not allowed; write 1 to {MAX_VLAN}")]
+    NoVlan(u16),
     /// EtherType that is an IEEE 802.3 length.
     #[error("ethertype {0:#06x} is a length, not a type: the smallest type is 0x0600")]
     EthertypeIsLength(u16),
@@ -195,6 +209,9 @@ impl Rule {
     pub(crate) fn check(&self) -> Result<(), RuleFault> {
         if (Rule { fragments: false, ..self.clone() }) == Rule::default() {
             return Err(RuleFault::Empty);
+        }
+        if let Some(vlan) = self.vlan.filter(|vlan| !(1..=MAX_VLAN).contains(vlan)) {
+            return Err(RuleFault::NoVlan(vlan));
         }
         if let Some(ethertype) = self.ethertype {
             if ethertype < ETHERTYPE_MIN {
@@ -362,7 +379,7 @@ impl fmt::Display for Field {
 }
 
 /// Checked list of at most [`MAX_RULES`] rules. A frame is claimed if any rule matches; the empty
-/// list claims everything.
+/// list claims everything. Rules of VLANs are lists of their own, see [`Rule::vlan`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     rules: Vec<Rule>,
@@ -370,6 +387,8 @@ pub struct Rules {
     matchers: Vec<RuleMatcher>,
     /// Rules that a plain IPv4 frame can match, prepared for it.
     plain: Vec<PlainRule>,
+    /// True if all rules are of VLANs, so that every other frame is claimed.
+    claims_others: bool,
 }
 
 /// Reason why a list of rules was refused.
@@ -400,19 +419,55 @@ impl Rules {
     /// # Errors
     /// Returns [`RuleError`] if the list is too long, or a rule is empty, malformed or cannot match
     /// any frame.
-    pub fn new(rules: Vec<Rule>) -> Result<Rules, RuleError> {
+    pub fn new(mut rules: Vec<Rule>) -> Result<Rules, RuleError> {
         if rules.len() > MAX_RULES {
             return Err(RuleError::TooMany { count: rules.len() });
         }
         for (index, rule) in rules.iter().enumerate() {
             rule.check().map_err(|fault| RuleError::Rule { index, fault })?;
         }
+        rules.sort_by_key(|rule| rule.vlan.is_none());
         let matchers = rules.iter().map(RuleMatcher::new).collect();
         let plain = rules.iter().filter_map(PlainRule::new).collect();
-        Ok(Rules { rules, matchers, plain })
+        let claims_others = !rules.is_empty() && rules.iter().all(|rule| rule.vlan.is_some());
+        Ok(Rules { rules, matchers, plain, claims_others })
     }
 
-    /// Returns the rules in the order given.
+    /// Returns the list for a device that carries VLANs, each with an identifier and a list of its
+    /// own. Frames of these VLANs are claimed by their lists, all others by this one.
+    ///
+    /// # Errors
+    /// Returns [`RuleError`] if they are too many together, or an identifier is not allowed.
+    ///
+    /// # Examples
+    /// ```
+    /// use fastlane_steer::{Rule, Rules};
+    ///
+    /// let arp = Rules::new(vec![Rule { ethertype: Some(0x0806), ..Rule::default() }])?;
+    /// let rules = Rules::default().with_vlans(&[(100, &arp)])?;
+    /// let mut frame = [0; 60];
+    /// assert!(rules.matches(&frame));
+    /// frame[12..18].copy_from_slice(&[0x81, 0x00, 0, 100, 0x08, 0x00]);
+    /// assert!(!rules.matches(&frame));
+    /// frame[16..18].copy_from_slice(&[0x08, 0x06]);
+    /// assert!(rules.matches(&frame));
+    /// # Ok::<(), fastlane_steer::RuleError>(())
+    /// ```
+    pub fn with_vlans(&self, vlans: &[(u16, &Rules)]) -> Result<Rules, RuleError> {
+        if self.is_empty() && vlans.iter().all(|(_, rules)| rules.is_empty()) {
+            return Ok(Rules::default());
+        }
+        let mut rules = self.rules.clone();
+        for (vlan, list) in vlans {
+            let everything = [Rule { fragments: true, ..Rule::default() }];
+            let list = if list.is_empty() { &everything } else { list.as_slice() };
+            let of_vlan = |rule: &Rule| Rule { vlan: Some(*vlan), ..rule.clone() };
+            rules.extend(list.iter().map(of_vlan));
+        }
+        Rules::new(rules)
+    }
+
+    /// Returns the rules: those of VLANs first, otherwise in the order given.
     pub fn as_slice(&self) -> &[Rule] {
         &self.rules
     }
@@ -456,7 +511,7 @@ impl Rules {
             return true;
         }
         match PlainIpv4::read(frame) {
-            Some(frame) => self.plain.iter().any(|rule| rule.matches(&frame)),
+            Some(frame) => self.plain.iter().any(|rule| rule.matches(&frame)) || self.claims_others,
             None => self.matches_any(frame),
         }
     }
@@ -467,7 +522,19 @@ impl Rules {
             return true;
         }
         let key = FrameKey::read(frame);
-        self.matchers.iter().any(|matcher| matcher.matches(&key))
+        let mut is_named = false;
+        for matcher in &self.matchers {
+            match matcher.vlan {
+                Some(vlan) if vlan != key.vlan => continue,
+                Some(_) => is_named = true,
+                None if is_named => return false, // those of VLANs come first
+                None => {}
+            }
+            if matcher.matches(&key) {
+                return true;
+            }
+        }
+        self.claims_others && !is_named
     }
 }
 

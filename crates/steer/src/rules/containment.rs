@@ -33,16 +33,39 @@ impl Rules {
         if allowed.is_empty() {
             return None;
         }
-        if self.is_empty() {
+        // A rule of `allowed` without a VLAN does not claim the frames of those that it names.
+        let leaves_vlans = !allowed.vlans().all(|vlan| self.names(vlan));
+        let is_other = |vlan: Option<u16>| match vlan {
+            Some(vlan) => !allowed.names(vlan),
+            None => !leaves_vlans,
+        };
+        let claims_others = self.is_empty() || self.claims_others;
+        if claims_others && (!allowed.claims_others || leaves_vlans) {
             return Some(0);
         }
-        let covers = |rule: &Rule| allowed.rules.iter().any(|other| rule.is_within(other));
+        let covers = |rule: &Rule| {
+            let by = |other: &Rule| match other.vlan {
+                None => is_other(rule.vlan) && rule.is_within(other),
+                some => rule.vlan == some && rule.is_within(other),
+            };
+            allowed.claims_others && is_other(rule.vlan) || allowed.rules.iter().any(by)
+        };
         self.rules.iter().position(|rule| !covers(rule))
+    }
+
+    /// Returns the VLANs that rules name.
+    fn vlans(&self) -> impl Iterator<Item = u16> {
+        self.rules.iter().filter_map(|rule| rule.vlan)
+    }
+
+    /// Returns true if a rule names a VLAN.
+    fn names(&self, vlan: u16) -> bool {
+        self.vlans().any(|other| other == vlan)
     }
 }
 
 impl Rule {
-    /// Returns true if this rule matches no frame that `other` does not match.
+    /// Returns true if this rule matches no frame that `other` does not match, whatever the VLAN.
     fn is_within(&self, other: &Rule) -> bool {
         let agrees = |own: Option<u64>, wanted: Option<u64>| wanted.is_none() || own == wanted;
         agrees(self.any_ethertype().map(u64::from), other.ethertype.map(u64::from))

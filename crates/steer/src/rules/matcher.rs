@@ -4,7 +4,9 @@
 //! change here requires the same change there, and in `plain_ipv4.rs` if it changes the result for
 //! plain IPv4 frames.
 
-use super::{GTP_U_PORT, IPV4, IPV6, PortRange, Prefix, Rule, TCP, UDP, VLAN, knows};
+use super::{
+    GTP_U_PORT, IPV4, IPV6, PortRange, Prefix, Rule, TAG, TCP, UDP, VLAN, VLAN_BITS, knows,
+};
 
 /// Maximum number of VLAN tags that are skipped. A frame with more has a tag as its EtherType.
 const MAX_TAGS: usize = 2;
@@ -24,6 +26,8 @@ pub(crate) struct FrameKey {
     knows: u32,
     fragment: bool,
     protocol: u8,
+    /// VLAN identifier of the outermost tag if it is an 802.1Q tag, otherwise 0.
+    pub(super) vlan: u16,
     /// EtherType, or 0 (which is none) if it is unknown.
     ethertype: u16,
     /// UDP or TCP destination port.
@@ -39,6 +43,8 @@ type Address = [u64; 2];
 /// have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RuleMatcher {
+    /// VLAN of the rule. The list decides by it which rules are compared.
+    pub(super) vlan: Option<u16>,
     /// Fields that must be known of the frame.
     needs: u32,
     has_prefix: bool,
@@ -61,6 +67,7 @@ struct Network {
 impl RuleMatcher {
     pub(crate) fn new(rule: &Rule) -> Self {
         Self {
+            vlan: rule.vlan,
             needs: rule.needs(),
             has_prefix: rule.has_prefix(),
             protocol: if rule.fragments { rule.ip_protocol() } else { rule.protocol },
@@ -118,12 +125,16 @@ impl FrameKey {
     fn read_ethernet(&mut self, frame: &[u8]) -> Option<()> {
         let mut offset = 12;
         let mut ethertype = u16::from_be_bytes(bytes(frame, offset)?);
-        for _ in 0..MAX_TAGS {
+        for tag in 0..MAX_TAGS {
             if !VLAN.contains(&ethertype) {
                 break;
             }
             offset += 4;
-            ethertype = u16::from_be_bytes(bytes(frame, offset)?);
+            let [high, low, next @ ..] = bytes::<4>(frame, offset - 2)?;
+            if tag == 0 && ethertype == TAG {
+                self.vlan = u16::from_be_bytes([high, low]) & VLAN_BITS;
+            }
+            ethertype = u16::from_be_bytes(next);
         }
         self.ethertype = ethertype;
         match ethertype {

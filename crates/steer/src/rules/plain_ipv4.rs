@@ -65,7 +65,8 @@ impl PlainRule {
     /// Prepares a checked rule. Returns `None` if it matches no IPv4 frame.
     pub(crate) fn new(rule: &Rule) -> Option<Self> {
         let needs = rule.needs();
-        if rule.ethertype.is_some_and(|wanted| wanted != IPV4) || needs & knows::IPV6 != 0 {
+        let is_other = rule.ethertype.is_some_and(|wanted| wanted != IPV4) || rule.vlan.is_some();
+        if is_other || needs & knows::IPV6 != 0 {
             return None;
         }
         let (mut mask, mut value) = ([0; LENGTH], [0; LENGTH]);

@@ -25,6 +25,8 @@ pub(crate) const V6: [Ipv6Addr; 4] = [
     Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 1, 1),
     Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1),
 ];
+/// VLAN identifiers of rules.
+pub(crate) const VLANS: [u16; 3] = [1, 100, 4094];
 pub(crate) const ETHERTYPES: [u16; 4] = [0x0800, 0x86dd, 0x0806, 0x88cc];
 
 /// Frame, shown in hexadecimal when a test fails.
@@ -63,7 +65,10 @@ pub(crate) fn frame(lengths: RangeInclusive<usize>) -> impl Strategy<Value = Fra
 
 /// Generates up to three VLAN tags.
 fn tags() -> impl Strategy<Value = Vec<(u16, u16)>> {
-    let tag = || (select(vec![0x8100, 0x88a8]), any::<u16>());
+    let control = |(vlan, priority): (u16, u16)| vlan | priority << 12;
+    let of_rules = (select(VLANS.to_vec()), 0..16_u16).prop_map(control);
+    let control = prop_oneof![3 => of_rules, 1 => any::<u16>(), 1 => Just(0)];
+    let tag = move || (select(vec![0x8100, 0x8100, 0x88a8]), control.clone());
     prop_oneof![4 => vec(tag(), 0..1), 3 => vec(tag(), 1..3), 1 => vec(tag(), 3..4)]
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use fastlane_steer::{MAX_RULES, PortRange, Prefix, Rule, Rules};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
-use super::frames::{ETHERTYPES, PORTS, PROTOCOLS, V4, V6};
+use super::frames::{ETHERTYPES, PORTS, PROTOCOLS, V4, V6, VLANS};
 
 /// Generates lists that [`Rules::new`] accepts, including the empty and the longest one.
 pub(crate) fn rules() -> impl Strategy<Value = Rules> {
@@ -29,12 +29,13 @@ fn rule() -> impl Strategy<Value = Rule> {
         any::<bool>(),
         (option::weighted(0.3, any::<(usize, u8)>()), option::weighted(0.3, any::<(usize, u8)>())),
         (option::weighted(0.35, ports()), option::weighted(0.15, ports())),
-        (sometimes(0.15), sometimes(0.5)),
+        (sometimes(0.15), sometimes(0.5), option::weighted(0.25, select(VLANS.to_vec()))),
     )
         .prop_filter_map(
             "contradicts itself",
-            |(ethertype, protocol, v4, prefixes, ports, (gtp_u, fragments))| {
+            |(ethertype, protocol, v4, prefixes, ports, (gtp_u, fragments, vlan))| {
                 let rule = Rule {
+                    vlan,
                     ethertype,
                     protocol,
                     source: prefixes.0.map(|(index, length)| prefix(v4, index, length)),

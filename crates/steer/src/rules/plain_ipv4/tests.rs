@@ -60,10 +60,22 @@ fn rule() -> impl Strategy<Value = Rule> {
         [prefix(), prefix()],
         (option::weighted(0.3, ports()), option::weighted(0.2, ports())),
         (prop::bool::weighted(0.2), any::<bool>()),
+        option::weighted(0.2, Just(100)),
     )
-        .prop_map(|(ethertype, protocol, [source, destination], ports, (gtp_u, fragments))| {
+        .prop_map(|(ethertype, protocol, [source, destination], ports, flags, vlan)| {
             let (udp_port, tcp_port) = ports;
-            Rule { ethertype, protocol, source, destination, udp_port, tcp_port, gtp_u, fragments }
+            let (gtp_u, fragments) = flags;
+            Rule {
+                vlan,
+                ethertype,
+                protocol,
+                source,
+                destination,
+                udp_port,
+                tcp_port,
+                gtp_u,
+                fragments,
+            }
         })
         .prop_filter("contradicts itself", |rule| rule.check().is_ok())
 }
