@@ -1,23 +1,27 @@
 //! Egress: the queues of a lane, and the verdicts of a burst, carried out run by run.
 //!
 //! A received burst passes [`Egress::dispatch_received`]. If it is one run labelled `Reflect`,
-//! [`Egress::reflect`] passes it to [`Queue::transmit`] of the queue that it came by. Otherwise it
-//! is split into runs, and [`Egress::send`] passes each to its exit, which is one of the queues in
-//! [`LanePorts`] that the lane also receives from. [`Egress::dispatch`] is for resumed packets and
-//! for packets of other lanes.
+//! [`Egress::reflect`] passes it to [`Queue::transmit`](crate::Queue::transmit) of the queue that
+//! it came by. Otherwise it is split into runs, and [`Egress::send`] passes each to its exit, which
+//! is one of the queues in [`LanePorts`] that the lane also receives from, or to the carrier of a
+//! logical port. [`Egress::dispatch`] is for resumed packets and for packets of other lanes.
 
-use fastlane_table::counters::{PortCounter, PortCounters};
+use fastlane_table::counters::PortCounter;
 
 use crate::exchange::Exchange;
 use crate::hold::Hold;
 use crate::observer::{Departure, PacketObserver};
 use crate::packet::{is_one_run, same_run};
-use crate::{Burst, Filter, Packet, Pool, PortId, Queue, RegionId, Sent, Statistics, Verdict};
+use crate::{Burst, LogicalPorts, Packet, Pool, PortId, Sent, Verdict};
 
 mod kernel_path;
+mod lane_ports;
 mod lifecycle;
+mod logical_exit;
 mod runs;
 
+use lane_ports::KernelPeer;
+pub(crate) use lane_ports::{LanePorts, QueueSlot};
 pub(crate) use lifecycle::InstalledQueues;
 use runs::move_drops_last;
 
@@ -29,6 +33,8 @@ pub(crate) struct Egress {
     is_observed: bool,
     /// Exchange with other lanes, if packets change lanes.
     pub(crate) exchange: Option<Box<dyn Exchange>>,
+    /// Ports that others carry.
+    logical_ports: Option<Box<dyn LogicalPorts>>,
     /// Packets per turn for Linux, and in addition for control protocols.
     budget: (usize, usize),
     kernel_left: usize,
@@ -49,77 +55,45 @@ struct Exit {
     queue: usize,
 }
 
-/// Ports of a lane. Queues and kernel peers are in one flat array each, because every turn walks
-/// over them, and what never changes about them is read once.
-pub(crate) struct LanePorts {
-    /// Queues of all ports, in the order of the ports.
-    pub(crate) queues: Vec<QueueSlot>,
-    /// Kernel peers of those ports that have one.
-    pub(crate) kernel_peers: Vec<KernelPeer>,
-    ports: Vec<LanePort>,
-    /// Counters of each port.
-    pub(crate) counters: Vec<PortCounters>,
-    /// Losses of each port, while they are added up.
-    losses: Vec<Statistics>,
-    /// Losses that queues of each port had counted when they were replaced.
-    past_losses: Vec<Statistics>,
-}
-
-/// Queue with its constants.
-pub(crate) struct QueueSlot {
-    pub(crate) queue: Box<dyn Queue>,
-    /// Counters of the port.
-    pub(crate) counters: PortCounters,
-    /// Memory region that the queue transmits from, or `None` if it can transmit from any.
-    pub(crate) region: Option<RegionId>,
-    pub(crate) port: usize,
-    /// Number of the queue among those of its port.
-    pub(crate) number: usize,
-}
-
-impl QueueSlot {
-    /// Returns true if the queue cannot transmit some packets of a run from where they are.
-    #[inline]
-    fn must_copy(&self, run: &[Packet], pool: &Pool) -> bool {
-        let Some(region) = self.region else { return false };
-        // The packets of a run came from one queue, so they are of one region. The exception is an
-        // application that made packets in this turn and swapped them with others.
-        run.first().is_some_and(|first| first.region() != region) || pool.is_mixed()
-    }
-}
-
-/// Kernel peer with its constants.
-pub(crate) struct KernelPeer {
-    pub(crate) slot: QueueSlot,
-    /// True if Linux also sends through it.
-    pub(crate) receives: bool,
-}
-
-struct LanePort {
-    /// Index of the first queue, and number of queues by which packets leave.
-    first: usize,
-    count: usize,
-    /// Number of the queues behind them, which only receive.
-    leaving: usize,
-    kernel_peer: Option<usize>,
-    filter: Option<Box<dyn Filter>>,
-}
-
 impl Egress {
     /// Creates the egress of a lane. A turn gives at most `budget` packets to Linux. A quarter of
     /// that, at least one, is reserved in addition for ARP, ICMP and ICMPv6, so that other packets
     /// cannot crowd them out.
-    pub(crate) fn new(ports: LanePorts, budget: usize) -> Self {
+    pub(crate) fn new(
+        ports: LanePorts,
+        budget: usize,
+        logical_ports: Option<Box<dyn LogicalPorts>>,
+    ) -> Self {
         Self {
             ports,
             observer: None,
             is_observed: false,
             exchange: None,
+            logical_ports,
             budget: (budget, (budget / 4).max(1)),
             kernel_left: 0,
             control_left: 0,
             linux_sends: false,
         }
+    }
+
+    /// Returns true if there is a layer that [`flush_layers`](Self::flush_layers) calls, or
+    /// steering. An observer is one only in turns in which it is active.
+    pub(crate) fn has_layers(&self) -> bool {
+        self.exchange.is_some() || self.logical_ports.is_some() || self.ports.has_layers()
+    }
+
+    /// Flushes the kernel peers and the exchange. Returns true if one needs another flush.
+    #[inline]
+    pub(crate) fn flush_layers(&mut self, pool: &mut Pool) -> bool {
+        let mut pending = false;
+        for peer in &mut self.ports.kernel_peers {
+            pending |= peer.slot.queue.flush(pool);
+        }
+        if let Some(exchange) = &mut self.exchange {
+            pending |= exchange.flush(pool);
+        }
+        pending
     }
 
     /// Begins a turn of the observer. Returns true if it is active in this turn.
@@ -392,7 +366,7 @@ impl Egress {
         of: impl Fn(Departure) -> R,
     ) -> R {
         let Some(slot) = self.ports.exit(exit.to, exit.queue) else {
-            return of(self.send_to_lane(exit, PortCounter::DropNoPort, run, pool));
+            return of(self.send_without_queue(exit, run, pool));
         };
         if slot.must_copy(run, pool) {
             return of(self.transmit_copies(exit, run, pool));
@@ -433,22 +407,10 @@ impl Egress {
         if sent.taken < run.len()
             && let Some(slot) = self.ports.exit(exit.to, exit.queue)
         {
-            slot.queue.flush(pool);
-            let more = slot.queue.transmit(&mut run[sent.taken..], pool);
-            sent = Sent {
-                taken: sent.taken + more.taken,
-                packets: sent.packets + more.packets,
-                bytes: sent.bytes + more.bytes,
-            };
+            sent = slot.retry(run, sent, pool);
         }
-        // A driver that reports more packets than the run has must not end the lane.
-        let taken = sent.taken.min(run.len());
-        let packets = sent.packets.min(taken);
-        self.ports.counters[exit.to].add_sent(packets as u64, sent.bytes);
-        self.ports.count(exit.to, PortCounter::DropTransmitLength, taken - packets);
-        self.ports.count(exit.to, PortCounter::DropTransmitFull, run.len() - taken);
         self.ports.count(exit.to, PortCounter::DropCopyNoFrame, not_copied.len());
-        Departure { has_queue: true, fitting, taken, packets }
+        self.ports.count_sent(exit.to, run.len(), sent)
     }
 
     /// Passes a run to the lane that has a queue of the exit, or counts it as `without`.
@@ -470,60 +432,5 @@ impl Egress {
         self.ports.count(source, PortCounter::DropPassFull, run.len() - sent.taken);
         let (taken, packets) = (sent.taken, sent.packets);
         Departure { has_queue: true, fitting: run.len(), taken, packets }
-    }
-}
-
-impl LanePorts {
-    /// Returns the number of ports.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.ports.len()
-    }
-
-    /// Returns the queue by which packets leave that arrived by queue `number` of their port: the
-    /// one of the same number, modulo the number of queues. Returns `None` if the lane has no queue
-    /// of the port.
-    #[inline]
-    pub(crate) fn exit(&mut self, port: usize, number: usize) -> Option<&mut QueueSlot> {
-        let LanePort { first, count, .. } = *self.ports.get(port)?;
-        // The division is slow, and ports have equally many queues as a rule.
-        let number = if number < count { number } else { number.checked_rem(count)? };
-        self.queues.get_mut(first + number)
-    }
-
-    /// Returns the kernel peer of a port.
-    #[inline]
-    pub(crate) fn kernel_peer(&mut self, port: usize) -> Option<&mut KernelPeer> {
-        self.ports.get(port)?.kernel_peer.and_then(|at| self.kernel_peers.get_mut(at))
-    }
-
-    /// Returns the filter of a port that the lane steers.
-    #[inline]
-    pub(crate) fn filter(&mut self, port: usize) -> Option<&mut Box<dyn Filter>> {
-        self.ports[port].filter.as_mut()
-    }
-
-    /// Adds to a counter of a port, unless `packets` is 0.
-    #[inline]
-    pub(crate) fn count(&self, port: usize, counter: PortCounter, packets: usize) {
-        if packets > 0 {
-            self.counters[port].add(counter, packets as u64);
-        }
-    }
-
-    /// Ends the arrivals of all queues.
-    pub(crate) fn end_arrivals(&mut self) {
-        self.queues.iter_mut().for_each(|slot| slot.queue.end_arrivals());
-    }
-
-    /// Flushes all queues. Returns true if one needs another flush.
-    // Inlined into each turn: most queues have little to do, and a call would cost as much.
-    #[inline(always)]
-    pub(crate) fn flush(&mut self, pool: &mut Pool) -> bool {
-        let mut pending = false;
-        for slot in &mut self.queues {
-            pending |= slot.queue.flush(pool);
-        }
-        pending
     }
 }

@@ -10,8 +10,8 @@ use crate::egress::{Egress, LanePorts};
 use crate::hold::Resume;
 use crate::idle::IdleState;
 use crate::{
-    App, Burst, HoldBuffer, Idle, Messages, PacketObserver, PacketOwnership, Pool, Port, PortId,
-    QueueSwap, Turn, now,
+    App, Burst, HoldBuffer, Idle, LogicalPorts, Messages, PacketObserver, PacketOwnership, Pool,
+    Port, PortId, QueueSwap, Turn, now,
 };
 
 /// Period at which a lane asks its queues for their losses, in nanoseconds.
@@ -48,6 +48,8 @@ pub struct LaneConfig {
     pub messages: Option<Messages>,
     /// Buffer for packets labelled `Hold`. Without one they are dropped and counted.
     pub hold: Option<Box<dyn HoldBuffer>>,
+    /// Ports without queues, which other ports carry.
+    pub logical_ports: Option<Box<dyn LogicalPorts>>,
 }
 
 impl LaneConfig {
@@ -55,8 +57,17 @@ impl LaneConfig {
     /// and messages are disabled.
     #[must_use]
     pub fn new(pool: Pool, ports: Vec<Port>, counters: LaneCounters) -> Self {
-        let (idle, messages, hold) = (Idle::default(), None, None);
-        Self { pool, ports, counters, burst: 32, kernel_budget: 32, idle, messages, hold }
+        Self {
+            pool,
+            ports,
+            counters,
+            burst: 32,
+            kernel_budget: 32,
+            idle: Idle::default(),
+            messages: None,
+            hold: None,
+            logical_ports: None,
+        }
     }
 }
 
@@ -93,6 +104,8 @@ pub struct Lane<A> {
     burst: Burst,
     /// Held packets that are shown again; empty between bursts.
     resumed: Burst,
+    /// Arrivals of several ports; empty between bursts.
+    mixed: Burst,
     turn: Turn,
     idle: IdleState,
     statistics_due: u64,
@@ -121,20 +134,24 @@ enum Phase {
 impl<A: App> Lane<A> {
     /// Creates a lane. It allocates all memory that the lane uses.
     pub fn new(app: A, config: LaneConfig) -> Self {
-        let LaneConfig { pool, ports, counters, burst, kernel_budget, idle, messages, hold } =
-            config;
+        let LaneConfig { pool, ports, counters, burst, kernel_budget, idle, .. } = config;
+        let LaneConfig { messages, hold, logical_ports, .. } = config;
         counters.publish(LaneCounter::PoolFrames, pool.frames() as u64);
         // An earlier lane may have used these counters. The fence is that of `rest`.
         counters.publish(LaneCounter::Asleep, 0);
         counters.publish(LaneCounter::Ended, 0);
         fence(Ordering::SeqCst);
-        let ports = LanePorts::new(ports, &pool);
+        let mut ports = LanePorts::new(ports, &pool);
+        if let Some(logical_ports) = &logical_ports {
+            ports.share_kernel_paths(&**logical_ports);
+        }
         let mut lane = Self {
             app,
             burst: Burst::new(burst),
             resumed: Burst::new(burst),
+            mixed: Burst::new(if logical_ports.is_some() { burst } else { 0 }),
             turn: Turn::new(pool, burst, counters, messages, hold),
-            egress: Egress::new(ports, kernel_budget),
+            egress: Egress::new(ports, kernel_budget, logical_ports),
             idle: IdleState::new(idle, None),
             statistics_due: 0,
             phase: Phase::Alone,
@@ -308,21 +325,35 @@ impl<A: App> Lane<A> {
         if count == 0 {
             return Some(0);
         }
-        let port = slot.port;
-        slot.counters.add_received(count as u64, self.burst.bytes());
-        self.show(port);
+        if self.has_layers {
+            self.show_arrivals(at);
+        } else {
+            slot.counters.add_received(count as u64, self.burst.bytes());
+            self.label(false);
+        }
         let resumed = self.resume();
         let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
         self.egress.dispatch_received(at, &mut self.burst, pool, hold);
         Some(count + resumed)
     }
 
-    /// Runs the application on the burst, and shows it to an active observer.
+    /// Shows the burst, which was received by a queue, port by port.
+    #[inline]
+    fn show_arrivals(&mut self, at: usize) {
+        let port = self.egress.ports.queues[at].port;
+        if self.egress.decapsulate(port, self.burst.packets()) {
+            self.show_logical(at);
+        } else {
+            self.show(port);
+        }
+    }
+
+    /// Counts the burst as arrivals at a port, runs the application on it, and shows it to an
+    /// active observer.
     #[inline]
     fn show(&mut self, port: usize) {
-        if !self.has_layers {
-            return self.label(false);
-        }
+        let received = self.burst.len() as u64;
+        self.egress.ports.counters[port].add_received(received, self.burst.bytes());
         let steered = self.egress.steer(port, self.burst.packets());
         if steered && self.egress.exchange.is_some() {
             self.distribute(port);
@@ -483,6 +514,7 @@ impl<A: App> Lane<A> {
     }
 }
 
+mod carrying;
 mod exchanging;
 #[cfg(test)]
 mod tests;

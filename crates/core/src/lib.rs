@@ -14,6 +14,7 @@
 //! | [`PacketObserver`] | `fastlane-capture` records packets |
 //! | [`HoldBuffer`] | `fastlane-hold` holds packets until the application resumes them |
 //! | [`Exchange`] | `fastlane-sharding` passes packets between lanes |
+//! | [`LogicalPorts`] | `fastlane-local` has VLANs as ports |
 //!
 //! Invariants: the crate opens no file descriptor and reads no configuration. After start a lane
 //! neither allocates, locks, logs nor returns an error; it counts. An application can neither keep
@@ -26,6 +27,7 @@ mod exchange;
 mod hold;
 mod idle;
 mod lane;
+mod logical_ports;
 mod losses;
 mod mailbox;
 mod messages;
@@ -47,6 +49,7 @@ pub use fastlane_table::prefetch;
 pub use hold::{HoldBuffer, Resume};
 pub use idle::Idle;
 pub use lane::{Lane, LaneConfig};
+pub use logical_ports::LogicalPorts;
 pub use losses::{LossReader, Statistics};
 pub use mailbox::Mailbox;
 pub use messages::Messages;

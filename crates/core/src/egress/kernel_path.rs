@@ -34,6 +34,13 @@ impl Egress {
             self.send_to_lane(exit, PortCounter::DropNoKernelPeer, run, pool);
             return;
         };
+        // The path of the carrier, for a logical port that has none of its own.
+        let is_shared = slot.port != source;
+        let encapsulated = match &mut self.logical_ports {
+            Some(logical_ports) if is_shared => logical_ports.encapsulate(source, run),
+            _ => run.len(),
+        };
+        let (run, without_room) = run.split_at_mut(encapsulated);
         let fitting = slot.make_transmittable(run, pool);
         let (run, not_copied) = run.split_at_mut(fitting);
         let (mut sent, mut over_budget) = (0, 0);
@@ -58,6 +65,7 @@ impl Egress {
         self.ports.count(source, PortCounter::DropKernelFull, tried - sent);
         self.ports.count(source, PortCounter::DropKernelBudget, over_budget);
         self.ports.count(source, PortCounter::DropCopyNoFrame, not_copied.len());
+        self.ports.count(source, PortCounter::DropTransmitLength, without_room.len());
     }
 }
 

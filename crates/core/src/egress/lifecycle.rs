@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 
 use fastlane_table::counters::PortCounters;
 
-use super::{Egress, KernelPeer, LanePort, LanePorts, QueueSlot};
-use crate::{Filter, Pool, Port, Queue, QueueChange, Statistics, TxMemory};
+use super::lane_ports::{KernelPeer, LanePort, LanePorts, QueueSlot};
+use crate::{Filter, LogicalPorts, Pool, Port, Queue, QueueChange, Statistics, TxMemory};
 
 impl QueueSlot {
     fn new(
@@ -25,30 +25,6 @@ impl QueueSlot {
     }
 }
 
-impl Egress {
-    /// Returns true if there is a layer that [`flush_layers`](Self::flush_layers) calls, or
-    /// steering. An observer is one only in turns in which it is active.
-    pub(crate) fn has_layers(&self) -> bool {
-        let ports = &self.ports;
-        self.exchange.is_some()
-            || !ports.kernel_peers.is_empty()
-            || ports.ports.iter().any(|port| port.filter.is_some())
-    }
-
-    /// Flushes the kernel peers and the exchange. Returns true if one needs another flush.
-    #[inline]
-    pub(crate) fn flush_layers(&mut self, pool: &mut Pool) -> bool {
-        let mut pending = false;
-        for peer in &mut self.ports.kernel_peers {
-            pending |= peer.slot.queue.flush(pool);
-        }
-        if let Some(exchange) = &mut self.exchange {
-            pending |= exchange.flush(pool);
-        }
-        pending
-    }
-}
-
 /// Queues for a port, and memory for the slots of a lane that has them too.
 pub(crate) struct InstalledQueues<'a> {
     /// Queues to install. Returns empty.
@@ -58,6 +34,11 @@ pub(crate) struct InstalledQueues<'a> {
 }
 
 impl LanePorts {
+    /// Returns true if a port has a kernel peer, or the lane steers it.
+    pub(crate) fn has_layers(&self) -> bool {
+        !self.kernel_peers.is_empty() || self.ports.iter().any(|port| port.filter.is_some())
+    }
+
     /// Creates the ports of a lane with this pool.
     pub(crate) fn new(ports: Vec<Port>, pool: &Pool) -> Self {
         let mut all = Self {
@@ -84,6 +65,16 @@ impl LanePorts {
             all.counters.push(port.counters);
         }
         all
+    }
+
+    /// Gives logical ports the kernel peer of their carrier, where they share it.
+    pub(crate) fn share_kernel_paths(&mut self, logical_ports: &dyn LogicalPorts) {
+        for port in 0..self.ports.len() {
+            let carrier = logical_ports.carrier(port);
+            if let Some(carrier) = carrier.filter(|_| logical_ports.shares_kernel_path(port)) {
+                self.ports[port].kernel_peer = self.ports[carrier].kernel_peer;
+            }
+        }
     }
 
     /// Sets the filter of a port that has none.
