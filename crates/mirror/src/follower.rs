@@ -11,7 +11,7 @@ use fastlane_table::{AnyState, Readers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::message::{Dump, Message, Reachability};
+use super::message::{Dump, Link, Message, Reachability};
 use super::model::{Changes, Inconsistency, Model};
 use super::publish::{Occupancy, Publisher};
 use super::settings::{REST, RESYNC_PAUSE};
@@ -169,6 +169,13 @@ impl Follower {
     /// its number, and once now. Call it before the lanes run.
     pub fn count_in(&mut self, counts: AnyState) {
         self.publisher.count_in(counts);
+    }
+
+    /// Returns the index of the interface that Linux has for a VLAN of another interface.
+    #[must_use]
+    pub fn vlan_interface(&self, carrier: u32, vlan: u16) -> Option<u32> {
+        let is_it = |link: &&Link| vlan != 0 && (link.carrier, link.vlan) == (carrier, vlan);
+        self.state.links().values().find(is_it).map(|link| link.index)
     }
 
     /// Replaces the set of interfaces that are ports.

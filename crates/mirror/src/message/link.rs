@@ -7,6 +7,10 @@ use fastlane_netlink::{attribute, attributes, number, text};
 const LOWER_UP: u32 = 1 << 16;
 /// `IF_OPER_UNKNOWN`, which many drivers never leave, and `IF_OPER_UP` (RFC 2863).
 const GOOD_STATES: [u8; 2] = [0, 6];
+/// Attributes `IFLA_VLAN_ID` and `IFLA_VLAN_PROTOCOL`, and the EtherType of 802.1Q in it.
+const VLAN_ID: u16 = 1;
+const VLAN_PROTOCOL: u16 = 5;
+const TAG: [u8; 2] = [0x81, 0x00];
 /// Attribute `IFLA_VRF_TABLE`.
 const VRF_TABLE: u16 = 1;
 /// `IFLA_INET6_CONF`, and the index of the IPv6 MTU in it.
@@ -36,6 +40,10 @@ pub struct Link {
     pub kind: String,
     /// Routing table of a VRF, or 0.
     pub vrf_table: u32,
+    /// Index of the interface that carries a VLAN (IEEE 802.1Q) in the same namespace, or 0.
+    pub carrier: u32,
+    /// VLAN identifier of a VLAN, or 0.
+    pub vlan: u16,
     /// True if its frames begin with an Ethernet header.
     pub ethernet: bool,
 }
@@ -69,12 +77,14 @@ pub(super) fn read(body: &[u8]) -> Result<Option<Link>, Malformed> {
         ethernet: [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&hardware),
         ..Link::default()
     };
-    let mut mtu = None;
+    let (mut mtu, mut is_foreign) = (None, false);
     for (kind, value) in attributes(rest) {
         match kind {
             libc::IFLA_IFNAME => link.name = text(value),
             libc::IFLA_ADDRESS => link.mac = <[u8; 6]>::try_from(value).unwrap_or_default(),
             libc::IFLA_MTU => mtu = number(value),
+            libc::IFLA_LINK => link.carrier = number(value).unwrap_or(0),
+            libc::IFLA_LINK_NETNSID => is_foreign = true,
             libc::IFLA_MASTER => link.master = number(value).unwrap_or(0),
             libc::IFLA_OPERSTATE => {
                 link.running &= value.first().is_some_and(|state| GOOD_STATES.contains(state));
@@ -85,6 +95,10 @@ pub(super) fn read(body: &[u8]) -> Result<Option<Link>, Malformed> {
         }
     }
     let Some(mtu) = mtu.filter(|_| !link.name.is_empty()) else { return Ok(None) };
+    // The index is one of another namespace, or of the other end of a veth pair.
+    if is_foreign || link.vlan == 0 {
+        (link.carrier, link.vlan) = (0, 0);
+    }
     link.mtu = mtu;
     link.mtu6 = if link.mtu6 < mtu { link.mtu6 } else { 0 };
     Ok(Some(link))
@@ -92,9 +106,14 @@ pub(super) fn read(body: &[u8]) -> Result<Option<Link>, Malformed> {
 
 fn read_kind(link: &mut Link, value: &[u8]) {
     link.kind = attribute(value, libc::IFLA_INFO_KIND).map(text).unwrap_or_default();
-    if link.kind == "vrf" {
-        let data = attribute(value, libc::IFLA_INFO_DATA).unwrap_or_default();
-        link.vrf_table = attribute(data, VRF_TABLE).and_then(number).unwrap_or(0);
+    let data = attribute(value, libc::IFLA_INFO_DATA).unwrap_or_default();
+    match &*link.kind {
+        "vrf" => link.vrf_table = attribute(data, VRF_TABLE).and_then(number).unwrap_or(0),
+        "vlan" if attribute(data, VLAN_PROTOCOL) == Some(&TAG) => {
+            let id = attribute(data, VLAN_ID).and_then(|id| id.first_chunk());
+            link.vlan = id.map_or(0, |id| u16::from_ne_bytes(*id));
+        }
+        _ => {}
     }
 }
 

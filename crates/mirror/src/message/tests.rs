@@ -88,6 +88,7 @@ fn links() -> Vec<(&'static str, Vec<u8>, Message)> {
         vrf_table: 100,
         ethernet: true,
         master: 3,
+        ..Link::default()
     };
     let mut own = [0; 16];
     own[8..12].copy_from_slice(&1400_u32.to_ne_bytes());
@@ -112,9 +113,40 @@ fn links() -> Vec<(&'static str, Vec<u8>, Message)> {
     let port = event(libc::RTM_DELLINK, 0, &bridge, |request| request);
     vec![
         ("link", message, Message::Link(link)),
+        (
+            "link-of-a-vlan",
+            vlan(&[0x81, 0]),
+            Message::Link(Link { carrier: 5, vlan: 100, ..vlan_link() }),
+        ),
+        ("link-of-a-service-vlan", vlan(&[0x88, 0xa8]), Message::Link(vlan_link())),
         ("link-gone", gone, Message::LinkRemoved(7)),
         ("link-of-a-bridge", port, Message::Other),
     ]
+}
+
+fn vlan_link() -> Link {
+    Link {
+        index: 8,
+        name: "d0.100".to_owned(),
+        mtu: 1500,
+        kind: "vlan".to_owned(),
+        ..Link::default()
+    }
+}
+
+/// Builds the message of a VLAN interface with the EtherType of its tags.
+fn vlan(protocol: &[u8]) -> Vec<u8> {
+    event(libc::RTM_NEWLINK, 0, &link_header(8, 0, 0), |request| {
+        let request = request
+            .attribute(libc::IFLA_IFNAME, b"d0.100\0")
+            .attribute(libc::IFLA_MTU, &1500_u32.to_ne_bytes())
+            .attribute(libc::IFLA_LINK, &5_u32.to_ne_bytes());
+        request.nest(libc::IFLA_LINKINFO, |info| {
+            info.attribute(libc::IFLA_INFO_KIND, b"vlan").nest(libc::IFLA_INFO_DATA, |data| {
+                data.attribute(1, &100_u16.to_ne_bytes()).attribute(5, protocol)
+            })
+        })
+    })
 }
 
 fn addresses() -> Vec<(&'static str, Vec<u8>, Message)> {
