@@ -72,14 +72,20 @@ pub(crate) fn examine(plan: &Plan) -> Result<Report, Error> {
             KernelPlan::None => "dropped".to_owned(),
             KernelPlan::ReEnter { .. } => "re-entering the interface".to_owned(),
             KernelPlan::Tap(_) => "through a TAP".to_owned(),
+            KernelPlan::OfCarrier => "by the port that carries it, with the tag".to_owned(),
         };
+        let vlan = port.vlan.map(|vlan| {
+            let carrier = &plan.ports[usize::from(vlan.carrier.0)];
+            format!(" {} of `{}`", vlan.id, carrier.name)
+        });
         lines.push(format!(
-            "port `{}`: {}; {rules}; Kernel: {kernel}",
+            "port `{}`: {}{}; {rules}; Kernel: {kernel}",
             port.name,
-            port.driver.name()
+            port.driver.name(),
+            vlan.unwrap_or_default()
         ));
         lines.extend(crate::open::examine(plan, port, &interfaces)?);
-        if matches!(port.kernel, KernelPlan::None) {
+        if matches!(plan.kernel_of(port), KernelPlan::None) {
             warnings.push(format!(
                 "port `{}` has no way into Linux: packets labelled Kernel are dropped and counted \
                  as drop_no_kernel_peer; give it a `kernel`",

@@ -4,7 +4,8 @@
 //! The interface of a port is the network interface itself on a shared device (AF_XDP, AF_PACKET).
 //! On an owned device (memif, DPDK) it is the port's kernel peer (`"kernel": {"tap": ..}`), so
 //! addresses, neighbours and routes are those of the TAP. A port of the driver `tap` has no
-//! interface: frames that Linux transmits on the TAP arrive at the port.
+//! interface: frames that Linux transmits on the TAP arrive at the port. The interface of a VLAN is
+//! Linux's VLAN interface with the same identifier on the interface of the port that carries it.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -21,11 +22,13 @@ mod ingress;
 mod netconf;
 mod statistics;
 mod thread;
+mod vlan_interfaces;
 
 use ingress::IngressTable;
 pub use ingress::{IngressInterface, ReversePath};
 use netconf::Netconf;
 pub(crate) use thread::MirrorThread;
+use vlan_interfaces::VlanInterfaces;
 
 pub use fastlane_mirror::{
     Error as MirrorError, FallbackReason, Family, NextHop, RouteChange, RouteListener, RouteLookup,
@@ -83,6 +86,7 @@ pub(crate) struct MirrorService {
     memories: Memories,
     ingress: Arc<IngressTable>,
     counts_routes: bool,
+    vlans: VlanInterfaces,
     /// Lane state indexed by route numbers, by name.
     counts: Mutex<BTreeMap<String, AnyState>>,
 }
@@ -127,8 +131,10 @@ impl MirrorService {
         })?;
         let memories = follower.memories().clone();
         let ingress = Arc::new(IngressTable::new(plan.ports.len()));
-        let counts = Mutex::default();
-        Ok(Some(Self { follower, netconf, readers, memories, ingress, counts_routes, counts }))
+        let (counts, vlans) = (Mutex::default(), VlanInterfaces::new(plan.vlan_ports()));
+        let service =
+            Self { follower, netconf, readers, memories, ingress, counts_routes, vlans, counts };
+        Ok(Some(service))
     }
 
     /// Registers lane state that is indexed by route numbers.
@@ -155,15 +161,17 @@ impl MirrorService {
         linux_interfaces: Vec<Option<u32>>,
         counters: &Counters,
     ) -> Result<MirrorThread, Error> {
-        let Self { mut follower, netconf, readers, ingress, counts, .. } = self;
+        let Self { mut follower, netconf, readers, ingress, mut vlans, counts, .. } = self;
         let counts = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
         counts.into_values().for_each(|counts| follower.count_in(counts));
         // Before the lanes are known: a write that needs memory of an earlier one would wait a
         // second for lanes that do not run yet. It fails at once instead, and the follower writes
         // it again when they have passed a turn.
-        follower.set_ports(&ports_of(&linux_interfaces));
+        vlans.set_configured(linux_interfaces);
+        vlans.resolve(&follower);
+        follower.set_ports(&ports_of(vlans.interfaces()));
         crate::table_readers::name_lanes(&readers, counters);
-        MirrorThread::start(follower, netconf, ingress, linux_interfaces)
+        MirrorThread::start(follower, netconf, ingress, vlans)
             .map_err(|error| failed(format!("its thread cannot start ({error})")))
     }
 }

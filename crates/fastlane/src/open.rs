@@ -25,6 +25,7 @@ mod preflight;
 mod reopen;
 mod reopened;
 mod tap;
+mod vlan;
 
 use std::sync::Arc;
 
@@ -102,11 +103,13 @@ fn open_ports(
             Driver::Memif(raw) => memif::open(&mut context, port, raw)?,
             Driver::Memory(raw) => local::open_memory(&mut context, port, raw)?,
             Driver::Ring(raw) => local::open_ring(&mut context, port, raw)?,
+            Driver::Vlan(_) => continue, // once the queues of all ports are known
         }
         kernel_path::open_tap(&mut context, port)?;
     }
     // The AF_XDP sockets of a lane share its pool, so they are opened together, once all devices
     // have their steering programs.
     af_xdp::open_sockets(&mut context)?;
+    vlan::open(&mut context)?;
     context.finish()
 }

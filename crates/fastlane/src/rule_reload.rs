@@ -1,5 +1,6 @@
 //! Replacement of steering rules while the application runs.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -50,8 +51,8 @@ impl RuleReloader {
             let names: Vec<&str> = self.plan.ports.iter().map(|port| &*port.name).collect();
             format!("there is no port `{name}`; there are {}", names.join(", "))
         })?;
-        let rules =
-            config::rules::resolve(&now).map_err(|what| format!("port `{name}`: {what}"))?;
+        let rules = config::rules::resolve_of_port(&now)
+            .map_err(|what| format!("port `{name}`: {what}"))?;
         let mut changed = self.apply(vec![Change { port, now, rules }])?;
         changed.pop().ok_or_else(|| "nothing was replaced".to_owned())
     }
@@ -89,14 +90,24 @@ impl RuleReloader {
 
     /// Makes all changes, or none. If undoing one fails too, the error names the port.
     fn apply(&mut self, changes: Vec<Change>) -> Result<Vec<ReplacedRules>, String> {
+        let mut after = self.plan.clone();
+        for change in &changes {
+            after.ports[change.port].rules.clone_from(&change.rules);
+        }
+        // One list steers a port and its VLANs where Linux has the interface.
+        let steered: BTreeSet<usize> =
+            changes.iter().map(|change| after.steered_by(change.port)).collect();
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
-        for (index, change) in changes.iter().enumerate() {
-            let Err(reason) = devices.replace_rules(change.port, &change.rules) else { continue };
-            let mut message = format!("port `{}`: {reason}", self.plan.ports[change.port].name);
-            for done in &changes[..index] {
-                let before = &self.plan.ports[done.port];
-                if let Err(reason) = devices.replace_rules(done.port, &before.rules) {
-                    let name = &before.name;
+        let mut replace = |plan: &Plan, port: usize| {
+            let rules = plan.applied_rules(&plan.ports[port]).map_err(|error| error.to_string())?;
+            devices.replace_rules(port, &rules)
+        };
+        for port in &steered {
+            let Err(reason) = replace(&after, *port) else { continue };
+            let mut message = format!("port `{}`: {reason}", after.ports[*port].name);
+            for done in steered.range(..port) {
+                if let Err(reason) = replace(&self.plan, *done) {
+                    let name = &after.ports[*done].name;
                     message +=
                         &format!("; port `{name}` has the new rules ({reason}); reload again");
                 }

@@ -17,11 +17,12 @@ use super::raw::{self, Configuration, Driver};
 use super::rules::address_and_length;
 use super::{AppDefaults, environment};
 use crate::Error;
-use crate::diagnostic::nearest_word;
 use crate::session_path;
 
 mod capacities;
 mod driver_change;
+mod port_relations;
+mod vlans;
 
 pub(crate) use capacities::MAX_TABLES;
 
@@ -101,6 +102,8 @@ pub(crate) struct PortPlan {
     pub driver: Driver,
     pub rules: Rules,
     pub kernel: KernelPlan,
+    /// Port that carries this one, and its identifier there, if it is a VLAN.
+    pub vlan: Option<VlanPlan>,
     /// Lanes that have the port.
     pub lanes: Vec<usize>,
     /// Selection of the lane for received packets.
@@ -110,10 +113,21 @@ pub(crate) struct PortPlan {
     pub reopen_within: Option<Duration>,
 }
 
+/// Resolved settings of a VLAN.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VlanPlan {
+    /// Port that carries it.
+    pub carrier: PortId,
+    /// Identifier in its tags.
+    pub id: u16,
+}
+
 /// Path of packets into Linux.
 #[derive(Clone, Debug)]
 pub(crate) enum KernelPlan {
     None,
+    /// Path of the port that carries this VLAN, with the tag.
+    OfCarrier,
     /// Re-entry into the interface. Of an interface in another network namespace, a TAP device with
     /// its name, address and MTU takes its place.
     ReEnter {
@@ -146,6 +160,7 @@ impl Driver {
             Self::Memif(_) => "memif",
             Self::Memory(_) => "memory",
             Self::Ring(_) => "ring",
+            Self::Vlan(_) => "vlan",
         }
     }
 
@@ -184,7 +199,8 @@ impl Plan {
         let ports = ports.into_iter().enumerate().map(|(number, (name, port))| {
             port_plan(PortId(number as u16), name, port, lane_plans.len(), &lane_roles)
         });
-        let ports: Vec<PortPlan> = ports.collect::<Result<_, _>>()?;
+        let mut ports: Vec<PortPlan> = ports.collect::<Result<_, _>>()?;
+        vlans::resolve(&mut ports, lanes.headroom)?;
         let has_af_xdp = ports.iter().any(|port| matches!(port.driver, Driver::AfXdp(_)));
         if has_af_xdp && frame_size < MIN_AF_XDP_FRAME {
             let what = format!(
@@ -193,8 +209,8 @@ impl Plan {
             );
             return Err(refuse("lanes.frame-size", what));
         }
-        check_rings(&ports, &names)?;
-        check_interfaces(&ports)?;
+        port_relations::check_rings(&ports, &names)?;
+        port_relations::check_interfaces(&ports)?;
         Ok(Self {
             session: session.unwrap_or_else(|| session_path::path(&name)),
             name,
@@ -264,26 +280,35 @@ fn port_plan(
         let what = format!("`{name}` is not a port name; write 1 to 32 letters, digits, `-`, `_`");
         return Err(refuse("ports", what));
     }
-    let rules = super::rules::resolve(&port.steer).map_err(|what| refuse(at("steer"), what))?;
+    let rules = super::rules::resolve_of_port(&port.steer);
+    let rules = rules.map_err(|what| refuse(at("steer"), what))?;
     let shared = port.driver.is_shared();
     let reopen_within = reopen_within(&port, at)?;
     let kernel = match port.kernel {
         None if shared => KernelPlan::ReEnter { is_default: true },
+        None if matches!(port.driver, Driver::Vlan(_)) => KernelPlan::OfCarrier,
         Some(raw::Kernel::ReEnter) if shared => KernelPlan::ReEnter { is_default: false },
         None | Some(raw::Kernel::None) => KernelPlan::None,
         Some(raw::Kernel::ReEnter) => {
             let what = "Linux has no interface of this port to re-enter; write `none` or a `tap`";
-            return Err(refuse(at("kernel"), what));
+            let of_vlan = "a VLAN re-enters by the port that carries it; remove it";
+            let is_vlan = matches!(port.driver, Driver::Vlan(_));
+            return Err(refuse(at("kernel"), if is_vlan { of_vlan } else { what }));
         }
         // Of a shared port only if the interface is in another network namespace, see `preflight`.
         Some(raw::Kernel::Tap(tap)) => KernelPlan::Tap(tap_plan(&at("kernel.tap"), tap)?),
     };
+    if port.lanes.is_some() && matches!(port.driver, Driver::Vlan(_)) {
+        let what = "a VLAN has the lanes of the port that carries it; remove it, or write it there";
+        return Err(refuse(at("lanes"), what));
+    }
     let chosen = roles.lanes_of(&at("lanes"), port.lanes, lanes)?;
     let lane_by = roles.lane_by(&at("lane-by"), port.lane_by.as_ref())?;
     let mut driver = port.driver;
     environment::resolve(&name, &mut driver, |variable| std::env::var(variable).ok())?;
     check_driver(&name, &driver)?;
-    Ok(PortPlan { id, driver, rules, kernel, lanes: chosen, lane_by, name, reopen_within })
+    let (vlan, lanes) = (None, chosen); // see `vlans`, which knows the other ports
+    Ok(PortPlan { id, driver, rules, kernel, vlan, lanes, lane_by, name, reopen_within })
 }
 
 /// Resolves the behaviour when the interface or the device is removed.
@@ -359,7 +384,7 @@ fn check_driver(name: &str, driver: &Driver) -> Result<(), Error> {
         Driver::Pcap(pcap) if pcap.read.is_none() && pcap.repeat.is_some() => {
             Err(refuse(at("repeat"), "there is nothing to repeat; name a file to `read`"))
         }
-        Driver::Pcap(_) | Driver::Udp(_) => Ok(()),
+        Driver::Pcap(_) | Driver::Udp(_) | Driver::Vlan(_) => Ok(()),
     }
 }
 
@@ -410,66 +435,6 @@ pub(crate) fn tap_plan(path: &str, tap: raw::Tap) -> Result<TapPlan, Error> {
         mtu: tap.mtu,
         addresses: addresses.collect::<Result<_, _>>()?,
     })
-}
-
-/// Checks that each interface and each DPDK device belongs to one port: two ports would contend for
-/// its queues and frames.
-fn check_interfaces(ports: &[PortPlan]) -> Result<(), Error> {
-    // The name of a DPDK device without its devargs.
-    let device = |name: &Option<String>| {
-        name.as_ref().and_then(|name| name.split(',').next()).map(str::to_owned)
-    };
-    let interface = |port: &PortPlan| match &port.driver {
-        Driver::AfXdp(xdp) => Some(("interface", xdp.interface.clone())),
-        Driver::AfPacket(packet) => Some(("interface", packet.interface.clone())),
-        Driver::Dpdk(dpdk) => match device(&dpdk.device) {
-            Some(name) => Some(("device", name)),
-            None => device(&dpdk.vdev).map(|name| ("vdev", name)),
-        },
-        _ => None,
-    };
-    for (place, port) in ports.iter().enumerate() {
-        let Some((key, name)) = interface(port) else { continue };
-        let same = |other: &&PortPlan| interface(other).is_some_and(|(_, other)| other == name);
-        let other = ports[..place].iter().find(same);
-        if let Some(other) = other {
-            let path = format!("ports.{}.driver.{}.{key}", port.name, port.driver.name());
-            let remedy = match &port.driver {
-                Driver::Dpdk(_) => "name another device",
-                _ => "merge the rules of both there",
-            };
-            let what = format!("port `{}` uses `{name}` already; {remedy}", other.name);
-            return Err(refuse(path, what));
-        }
-    }
-    Ok(())
-}
-
-/// Checks that each ring port and its peer name each other.
-fn check_rings(ports: &[PortPlan], names: &[String]) -> Result<(), Error> {
-    for port in ports {
-        let Driver::Ring(ring) = &port.driver else { continue };
-        let path = format!("ports.{}.driver.ring.peer", port.name);
-        let Some(peer) = ports.iter().find(|other| other.name == ring.peer) else {
-            let what = format!("there is no port `{}`; there are {}", ring.peer, names.join(", "));
-            let meant = nearest_word(&ring.peer, names.iter().map(String::as_str));
-            return Err(Error::Value { path, what, meant });
-        };
-        let back = matches!(&peer.driver, Driver::Ring(other) if other.peer == port.name);
-        if !back || peer.id == port.id {
-            let what = format!(
-                "port `{}` is not the other end; give it a ring driver with `\"peer\": \"{}\"`",
-                peer.name, port.name
-            );
-            return Err(refuse(path, what));
-        }
-        if peer.lanes.len() != port.lanes.len() {
-            let what =
-                format!("port `{}` has a different number of lanes; use the same", peer.name);
-            return Err(refuse(path, what));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ mod drivers;
 
 pub use drivers::{
     AfPacket, AfXdp, AfXdpMode, BusyPoll, Dpdk, DpdkEnvironment, Driver, Fill, HugePages, Memif,
-    MemifRole, Memory, Pcap, Ring, Tap, UdpSocket,
+    MemifRole, Memory, Pcap, Ring, Tap, UdpSocket, Vlan,
 };
 
 /// Default path of the agent's socket.
@@ -200,17 +200,20 @@ pub struct Port {
     pub tier: Option<Tier>,
     /// Steering rules. A frame that matches any rule belongs to the fast path, all others to Linux.
     /// Default: every frame belongs to the fast path. On a device that Linux does not have, the
-    /// device applies the rules if it can, otherwise the lane.
+    /// device applies the rules if it can, otherwise the lane. Frames of a VLAN that is a port are
+    /// matched by the rules of that port only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steer: Vec<super::rules::Rule>,
     /// Path of packets labelled `Kernel` into Linux. Default: `re-enter` if Linux has the interface
-    /// (af-xdp, af-packet), otherwise `none`.
+    /// (af-xdp, af-packet), otherwise `none`; of a VLAN that of the port that carries it, with the
+    /// tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Kernel>,
     /// Selection of the lane for received packets. Default: `rss`; in master-worker `flow`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane_by: Option<LaneBy>,
-    /// The lanes that have this port, by their index in `cpus`. Default: all.
+    /// The lanes that have this port, by their index in `cpus`. Default: all. A VLAN has those of
+    /// the port that carries it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lanes: Option<Vec<usize>>,
     /// Behaviour when the interface (af-xdp, af-packet) or the device (dpdk, if its driver reports

@@ -12,6 +12,11 @@ use serde::{Deserialize, Serialize, Serializer};
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Rule {
+    /// VLAN identifier of the outermost tag (IEEE 802.1Q), 1 to 4094. It restricts rules of the
+    /// agent's pools. A rule of a port has none: what is claimed of a VLAN is a rule of a port with
+    /// the driver `vlan`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
     /// EtherType of the payload, behind up to two VLAN tags.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ethertype: Option<Ethertype>,
@@ -50,9 +55,25 @@ pub fn resolve(rules: &[Rule]) -> Result<steer::Rules, String> {
     steer::Rules::new(rules.iter().map(Rule::resolve).collect()).map_err(|error| error.to_string())
 }
 
+/// Resolves the rules of a port as written. Each port has one list: that of its own frames.
+///
+/// # Errors
+/// Names the first rule that is wrong.
+pub(crate) fn resolve_of_port(rules: &[Rule]) -> Result<steer::Rules, String> {
+    if let Some(index) = rules.iter().position(|rule| rule.vlan.is_some()) {
+        return Err(format!(
+            "rule {}: vlan is not allowed here; make the VLAN a port, by the driver `vlan`, and \
+             write the rule there",
+            index + 1
+        ));
+    }
+    resolve(rules)
+}
+
 impl From<&steer::Rule> for Rule {
     fn from(rule: &steer::Rule) -> Self {
         Self {
+            vlan: rule.vlan,
             ethertype: rule.ethertype.map(Ethertype),
             ip_protocol: rule.protocol.map(IpProtocol),
             source: rule.source.map(Prefix),
@@ -68,6 +89,7 @@ impl From<&steer::Rule> for Rule {
 impl Rule {
     fn resolve(&self) -> steer::Rule {
         steer::Rule {
+            vlan: self.vlan,
             ethertype: self.ethertype.map(|Ethertype(number)| number),
             protocol: self.ip_protocol.map(|IpProtocol(number)| number),
             source: self.source.map(|Prefix(prefix)| prefix),

@@ -67,7 +67,10 @@ impl IngressTable {
     /// `linux_interfaces`.
     pub(super) fn publish(&self, linux_interfaces: &[Option<u32>], conf: &Conf) {
         for (word, link) in self.0.iter().zip(linux_interfaces) {
-            let Some(link) = *link else { continue };
+            let Some(link) = *link else {
+                word.store(0, Ordering::Relaxed);
+                continue;
+            };
             let flag = |is, flag| if is { flag } else { 0 };
             let value = u64::from(link)
                 | flag(conf.forwards4(link), FORWARDS4)

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use super::ingress::IngressTable;
 use super::netconf::Netconf;
 use super::statistics::MirrorMetrics;
+use super::vlan_interfaces::VlanInterfaces;
 
 /// Interval between attempts after a failure.
 const RETRY: Duration = Duration::from_secs(1);
@@ -31,9 +32,9 @@ impl MirrorThread {
         follower: Follower,
         netconf: Netconf,
         ingress: Arc<IngressTable>,
-        linux_interfaces: Vec<Option<u32>>,
+        interfaces: VlanInterfaces,
     ) -> io::Result<Self> {
-        ingress.publish(&linux_interfaces, &netconf.conf);
+        ingress.publish(interfaces.interfaces(), &netconf.conf);
         let signal = Arc::new(Signal {
             doorbell: Doorbell::create()?,
             stop: AtomicBool::new(false),
@@ -41,7 +42,7 @@ impl MirrorThread {
         });
         let statistics = Arc::new(Mutex::new(follower.statistics()));
         let (theirs, shown) = (Arc::clone(&signal), Arc::clone(&statistics));
-        let following = FollowLoop { follower, netconf, ingress, linux_interfaces, shown };
+        let following = FollowLoop { follower, netconf, ingress, interfaces, shown };
         let body = move || following.run(&theirs);
         let thread = std::thread::Builder::new().name("mirror".to_owned()).spawn(body)?;
         Ok(Self { signal, statistics, thread: Some(thread) })
@@ -89,7 +90,7 @@ struct FollowLoop {
     follower: Follower,
     netconf: Netconf,
     ingress: Arc<IngressTable>,
-    linux_interfaces: Vec<Option<u32>>,
+    interfaces: VlanInterfaces,
     shown: Arc<Mutex<FollowerStatistics>>,
 }
 
@@ -111,7 +112,7 @@ impl FollowLoop {
                 Ok(()) if failing => {
                     failing = false;
                     tracing::info!("mirror: it follows Linux again");
-                    self.ingress.publish(&self.linux_interfaces, &self.netconf.conf);
+                    self.publish();
                 }
                 Ok(()) => {}
                 Err(error) if failing => tracing::debug!("mirror: {error}"),
@@ -128,11 +129,17 @@ impl FollowLoop {
     /// Follows the interfaces of the ports. While the mirror fails, they are published later.
     fn replace_interfaces(&mut self, linux_interfaces: Option<Vec<Option<u32>>>, failing: bool) {
         let Some(linux_interfaces) = linux_interfaces else { return };
-        self.linux_interfaces = linux_interfaces;
-        self.follower.set_ports(&super::ports_of(&self.linux_interfaces));
+        self.interfaces.set_configured(linux_interfaces);
+        self.interfaces.resolve(&self.follower);
+        self.follower.set_ports(&super::ports_of(self.interfaces.interfaces()));
         if !failing {
-            self.ingress.publish(&self.linux_interfaces, &self.netconf.conf);
+            self.publish();
         }
+    }
+
+    /// Publishes the ingress interface of each port.
+    fn publish(&self) {
+        self.ingress.publish(self.interfaces.interfaces(), &self.netconf.conf);
     }
 
     /// Waits for events or a timeout. Returns true if the thread is signalled.
@@ -158,9 +165,13 @@ impl FollowLoop {
     fn step(&mut self) -> Result<(), String> {
         // Forwarding settings first: packets that Linux no longer forwards must stop at once.
         if self.netconf.step().map_err(|error| error.to_string())? {
-            self.ingress.publish(&self.linux_interfaces, &self.netconf.conf);
+            self.publish();
         }
         let done = self.follower.step().map_err(|error| error.to_string());
+        if done.is_ok() && self.interfaces.resolve(&self.follower) {
+            self.follower.set_ports(&super::ports_of(self.interfaces.interfaces()));
+            self.publish();
+        }
         self.follower.take_notices().iter().for_each(|notice| tracing::warn!("{notice}"));
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = self.follower.statistics();
         done

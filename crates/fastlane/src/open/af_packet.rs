@@ -31,6 +31,8 @@ pub(super) fn open(
     let interface = preflight::of_af_packet(context.plan, port, packet, interfaces)?;
     preflight::warn_if_down(port, &interface);
     let agent = context.devices.agent.clone();
+    let rules = context.plan.applied_rules(port).map_err(|error| Error::port(&port.name, error))?;
+    let port = &PortPlan { rules: rules.clone(), ..port.clone() };
     let mut device = open_device(context.plan, port, packet, &interface, agent.as_ref())?;
     for (number, lane) in port.lanes.iter().enumerate() {
         if let Some(queue) = device.queue(port.id, number) {
@@ -41,7 +43,7 @@ pub(super) fn open(
     kernel_path::open_shared(context, port, &interface, REENTRY, queues)?;
     let number = usize::from(port.id.0);
     context.facts[number].mode = MODE.to_owned();
-    context.shares(port, interface);
+    context.shares(port, interface, rules);
     context.devices.af_packet.push((number, device));
     Ok(())
 }

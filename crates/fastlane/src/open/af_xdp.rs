@@ -29,7 +29,9 @@ pub(super) fn attach(
 ) -> Result<(), Error> {
     let interface = preflight::of_af_xdp(context.plan, port, xdp, &context.devices.interfaces)?;
     preflight::warn_if_down(port, &interface);
-    if interface.has_offload("rx-vlan-offload") && !interface.is_virtual {
+    if context.plan.carries_vlans(port) {
+        keeps_tags(port, &interface)?;
+    } else if removes_tags(&interface) {
         tracing::warn!(
             "port `{}`: {name} removes VLAN tags from frames, so AF_XDP does not see them; if \
                  there are VLANs, run `ethtool -K {name} rxvlan off`",
@@ -39,6 +41,8 @@ pub(super) fn attach(
     }
     let settings = xdp.device_settings(&interface);
     let agent = context.devices.agent.clone();
+    let rules = context.plan.applied_rules(port).map_err(|error| Error::port(&port.name, error))?;
+    let port = &PortPlan { rules: rules.clone(), ..port.clone() };
     let inherited = context.inherited.as_mut().filter(|inherited| inherited.has_sockets());
     let (device, queues) = match inherited {
         Some(inherited) => {
@@ -51,7 +55,33 @@ pub(super) fn attach(
     kernel_path::open_shared(context, port, &interface, REENTRY, queues)?;
     context.devices.af_xdp.push((usize::from(port.id.0), device));
     context.xdp_queues.push(queues);
-    context.shares(port, interface);
+    context.shares(port, interface, rules);
+    Ok(())
+}
+
+/// Returns true if the device takes VLAN tags out of received frames, so that AF_XDP does not see
+/// them.
+fn removes_tags(interface: &Interface) -> bool {
+    interface.has_offload("rx-vlan-offload") && !interface.is_virtual
+}
+
+/// Checks that frames of VLANs, which are ports, arrive with their tags.
+fn keeps_tags(port: &PortPlan, interface: &Interface) -> Result<(), Error> {
+    let name = &interface.name;
+    if removes_tags(interface) {
+        let reason = format!(
+            "{name} removes VLAN tags from frames, so AF_XDP does not see which VLAN they are of; \
+             run `ethtool -K {name} rxvlan off`"
+        );
+        return Err(Error::port(&port.name, reason));
+    }
+    if interface.driver == "veth" {
+        tracing::info!(
+            "port `{}`: {name} is one end of a veth pair; if Linux has VLANs at the other end, it \
+             must send their tags in the frames: run `ethtool -K PEER txvlan off` there",
+            port.name
+        );
+    }
     Ok(())
 }
 
@@ -194,9 +224,9 @@ fn add_mode(modes: &mut String, queue: &af_xdp::OpenedQueue) {
 
 /// Opens or takes over the AF_XDP sockets, lane by lane.
 pub(super) fn open_sockets(context: &mut OpenContext<'_>) -> Result<(), Error> {
-    let mut inherited = context.inherited.take().filter(InheritedPorts::has_sockets);
+    let mut inherited = context.inherited.take();
     for lane in 0..context.lanes.len() {
-        let opened = match &mut inherited {
+        let opened = match inherited.as_mut().filter(|inherited| inherited.has_sockets()) {
             Some(inherited) => adopt_lane(context, lane, inherited)?,
             None => open_lane(context, lane)?,
         };
@@ -209,6 +239,7 @@ pub(super) fn open_sockets(context: &mut OpenContext<'_>) -> Result<(), Error> {
         }
     }
     hand_over_devices(context);
+    context.inherited = inherited;
     Ok(())
 }
 

@@ -1,9 +1,11 @@
 //! Context of opening: everything known about the ports while they are opened one after another.
 
-use fastlane_core::{KernelPath, LaneConfig, Pool, Port, Queue};
+use fastlane_core::{KernelPath, LaneConfig, LogicalPorts, Pool, Port, Queue};
 use fastlane_hold::HoldArea;
 use fastlane_kernel::Interface;
 use fastlane_kernel::tap::Carrier;
+use fastlane_local::vlan::Vlans;
+use fastlane_steer::Rules;
 use fastlane_table::counters::Counters;
 
 use super::devices::Devices;
@@ -104,6 +106,12 @@ impl<'a> OpenContext<'a> {
         self.facts[number].queues += 1;
     }
 
+    /// Returns true if a lane has a queue by which packets of a port leave.
+    pub(super) fn has_queue(&self, lane: usize, port: &PortPlan) -> bool {
+        let number = usize::from(self.plan.carrier_of(port).0);
+        !self.lanes[lane].queues[number].is_empty()
+    }
+
     /// Creates the counters and the configuration of each lane.
     pub(super) fn finish(self) -> Result<OpenPorts, Error> {
         let Self {
@@ -120,9 +128,9 @@ impl<'a> OpenContext<'a> {
             ..
         } = self;
         devices.dpdk = dpdk;
-        for ((port, state), peer) in plan.ports.iter().zip(states).zip(peers) {
+        for ((port, state), peers) in plan.ports.iter().zip(states).zip(followers(plan, peers)) {
             if let Some(state) = state {
-                devices.links.push(Link::new(port, state, peer));
+                devices.links.push(Link::new(port, state, peers));
             }
         }
         let counters = Counters::create(lanes.len(), plan.ports.len()).map_err(|error| {
@@ -131,7 +139,7 @@ impl<'a> OpenContext<'a> {
         })?;
         for (port, facts) in plan.ports.iter().zip(&facts) {
             report(port, facts, plan.ring.is_some());
-            if is_filtered_by_lanes(port) {
+            if plan.is_steered_by_lanes(port) && !port.rules.is_empty() {
                 devices.add_lane_rules(usize::from(port.id.0), &port.rules);
             }
         }
@@ -142,6 +150,11 @@ impl<'a> OpenContext<'a> {
                 readers.for_each(|reader| devices.add_losses(port, reader));
             }
         }
+        let vlans = plan.vlan_ports();
+        devices.vlans = vlans.iter().map(|vlan| (vlan.port, vlan.carrier)).collect();
+        let logical_ports = || -> Option<Box<dyn LogicalPorts>> {
+            (!vlans.is_empty()).then(|| Box::new(Vlans::new(&vlans)) as _)
+        };
         let lanes = lanes.into_iter().enumerate().map(|(lane, opening)| {
             let ports = opening.queues.into_iter().zip(opening.kernel).enumerate();
             let ports = ports.map(|(port, (queues, kernel))| Port {
@@ -155,6 +168,7 @@ impl<'a> OpenContext<'a> {
                 kernel_budget: plan.kernel_budget,
                 idle: plan.idle,
                 hold: Some(Box::new(opening.hold)),
+                logical_ports: logical_ports(),
                 ..LaneConfig::new(opening.pool, ports.collect(), counters.lane(lane))
             }
         });
@@ -169,22 +183,26 @@ impl<'a> OpenContext<'a> {
         })
     }
 
-    /// Records the interface of a port that Linux keeps.
-    pub(super) fn shares(&mut self, port: &PortPlan, interface: Interface) {
+    /// Records the interface of a port that Linux keeps, and the rules that steer it.
+    pub(super) fn shares(&mut self, port: &PortPlan, interface: Interface, rules: Rules) {
         let number = usize::from(port.id.0);
         self.facts[number].interface = Some(interface.name.clone());
         if self.devices.interfaces.agent().is_none() {
             self.linux_interfaces[number] = Some(interface.index);
         }
         self.shared_interfaces.push((number, interface));
-        self.devices.shared_rules.push((number, port.rules.clone()));
+        self.devices.shared_rules.push((number, rules));
     }
 }
 
-/// Returns true if the lanes match a port's rules themselves, because neither eBPF nor the device
-/// does.
-fn is_filtered_by_lanes(port: &PortPlan) -> bool {
-    !port.driver.is_shared() && !port.rules.is_empty()
+/// Returns the carriers that follow the link of each port: those of its kernel peer and of the
+/// kernel peers of its VLANs.
+fn followers(plan: &Plan, peers: Vec<Option<Carrier>>) -> Vec<Vec<Carrier>> {
+    let mut followers: Vec<Vec<Carrier>> = plan.ports.iter().map(|_| Vec::new()).collect();
+    for (port, peer) in plan.ports.iter().zip(peers) {
+        followers[usize::from(plan.carrier_of(port).0)].extend(peer);
+    }
+    followers
 }
 
 /// Returns the description of a port that is not open yet.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use fastlane_af_xdp as af_xdp;
-use fastlane_core::{Filter, LossReader, Statistics};
+use fastlane_core::{Filter, LossReader, PortId, Statistics};
 use fastlane_kernel::Interface;
 use fastlane_kernel::af_packet;
 use fastlane_steer::{Counts, Rules};
-use fastlane_table::counters::{Counters, PortCounter};
+use fastlane_table::counters::{Counters, DownReason, PortCounter};
 
 use super::dpdk_environment::Dpdk;
 use super::kernel_peer::KernelPeer;
@@ -47,6 +47,8 @@ pub(crate) struct Devices {
     lane_rules: Vec<(usize, LaneRules)>,
     /// Losses below the queues of each port.
     losses: Vec<PortLosses>,
+    /// Each port that is a VLAN, and the port that carries it.
+    pub(super) vlans: Vec<(PortId, PortId)>,
     /// True once all frames are Linux's, because the application ends.
     released: bool,
 }
@@ -151,6 +153,11 @@ impl Devices {
         }
         for losses in &mut self.losses {
             losses.read().store(&counters.shared_port(losses.port));
+        }
+        // A VLAN is down as long as the port that carries it is.
+        for (vlan, carrier) in &self.vlans {
+            let reason = counters.shared_port(usize::from(carrier.0)).load(PortCounter::DownReason);
+            counters.set_down_reason(usize::from(vlan.0), DownReason::from_number(reason));
         }
     }
 

@@ -105,6 +105,7 @@ fn lane_by(port: &PortPlan) -> LaneBy {
 /// Returns the lane that transmits to a port for a lane without a queue of it. It is always the
 /// same one, so packets stay in order.
 fn carrier(plan: &Plan, lanes: &[LaneConfig], lane: usize, port: usize) -> Option<usize> {
+    let port = usize::from(plan.carrier_of(&plan.ports[port]).0);
     let has_queue = |lane: &usize| !lanes[*lane].ports[port].queues.is_empty();
     let index = plan.lane_roles.applications.iter().position(|other| *other == lane)?;
     let candidates: Vec<usize> =
@@ -131,7 +132,7 @@ impl ShardClassifier for ReferenceKeys {
 
 /// Logs how packets of a port find their lane.
 fn report(plan: &Plan, port: &PortPlan, lanes: &[LaneConfig], ring: usize) {
-    let number = usize::from(port.id.0);
+    let number = usize::from(plan.carrier_of(port).0);
     let queues: usize = lanes.iter().map(|lane| lane.ports[number].queues.len()).sum();
     let (name, by) = (&port.name, port.lane_by.name());
     let workers = plan.lane_roles.applications.len();

@@ -57,9 +57,8 @@ pub(super) fn open_tap(context: &mut OpenContext<'_>, port: &PortPlan) -> Result
     if port.driver.is_shared() {
         return Ok(()); // opened with the port
     }
-    let number = usize::from(port.id.0);
     // Only lanes with a queue of the port, because Linux spreads its flows over all TAP queues.
-    let has_port = |lane: &usize| !context.lanes[*lane].queues[number].is_empty();
+    let has_port = |lane: &usize| context.has_queue(*lane, port);
     let lanes = port.lanes.iter().copied().filter(has_port).collect();
     open_peer(context, port, tap, lanes).map(drop)
 }
@@ -74,7 +73,7 @@ fn open_peer_elsewhere(
 ) -> Result<(), Error> {
     let Some(agent) = context.devices.interfaces.agent().cloned() else { return Ok(()) };
     let tap = match &port.kernel {
-        KernelPlan::None => return Ok(()),
+        KernelPlan::None | KernelPlan::OfCarrier => return Ok(()),
         KernelPlan::Tap(tap) => tap.clone(),
         KernelPlan::ReEnter { is_default } => {
             if *is_default && !agent.rights().taps.contains(&interface.name) {

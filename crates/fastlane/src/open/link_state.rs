@@ -12,7 +12,8 @@ pub(super) struct Link {
     port: String,
     /// `None` while the device is removed.
     device: Option<Box<dyn LinkState>>,
-    peer: Option<Carrier>,
+    /// Carriers of its kernel peer and of those of its VLANs.
+    peers: Vec<Carrier>,
     /// Last state and detail.
     last: Option<(bool, String)>,
 }
@@ -36,10 +37,10 @@ impl LinkState for OfInterface {
 }
 
 impl Link {
-    /// Creates the link of the named port. The carrier of `peer` follows it.
-    pub(super) fn new(port: &PortPlan, device: Box<dyn LinkState>, peer: Option<Carrier>) -> Self {
+    /// Creates the link of the named port. The carriers of `peers` follow it.
+    pub(super) fn new(port: &PortPlan, device: Box<dyn LinkState>, peers: Vec<Carrier>) -> Self {
         let (number, port) = (usize::from(port.id.0), port.name.clone());
-        Self { number, port, device: Some(device), peer, last: None }
+        Self { number, port, device: Some(device), peers, last: None }
     }
 
     /// Returns the number of the port.
@@ -84,10 +85,11 @@ impl Link {
     }
 
     fn set_carrier(&self, up: bool) {
-        let Some(Err(error)) = self.peer.as_ref().map(|peer| peer.set(up)) else { return };
-        tracing::warn!(
-            "port `{}`: the carrier of its kernel peer cannot be set: {error}",
-            self.port
-        );
+        for error in self.peers.iter().filter_map(|peer| peer.set(up).err()) {
+            tracing::warn!(
+                "port `{}`: the carrier of its kernel peer cannot be set: {error}",
+                self.port
+            );
+        }
     }
 }

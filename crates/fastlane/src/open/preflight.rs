@@ -37,7 +37,8 @@ pub(crate) fn examine(
         | Driver::Dpdk(_)
         | Driver::Memif(_)
         | Driver::Memory(_)
-        | Driver::Ring(_) => None,
+        | Driver::Ring(_)
+        | Driver::Vlan(_) => None,
     };
     let facts = interface.map(|interface| {
         let queues = interface.receive_queues;

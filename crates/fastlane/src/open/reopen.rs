@@ -56,7 +56,12 @@ pub(crate) fn open_beside(
         }
         Driver::Dpdk(raw) => dpdk::reopen(port, raw, rules, devices.dpdk.as_ref())?,
         Driver::Memif(raw) => memif::reopen(port, raw)?,
-        Driver::Tap(_) | Driver::Udp(_) | Driver::Pcap(_) | Driver::Memory(_) | Driver::Ring(_) => {
+        Driver::Tap(_)
+        | Driver::Udp(_)
+        | Driver::Pcap(_)
+        | Driver::Memory(_)
+        | Driver::Ring(_)
+        | Driver::Vlan(_) => {
             return Err(Error::port(&port.name, CLOSED_DRIVERS));
         }
     };
@@ -110,7 +115,7 @@ impl Devices {
         let number = usize::from(port.id.0);
         let past = self.take_device(number);
         if !self.links.iter().any(|link| link.number() == number) {
-            self.links.push(Link::new(port, Box::new(OfInterface), None));
+            self.links.push(Link::new(port, Box::new(OfInterface), Vec::new()));
         }
         if port.driver.is_shared() {
             let mine = self.links.iter_mut().filter(|link| link.number() == number);

@@ -78,6 +78,14 @@ impl PortMonitor<'_> {
         let plan = plan.map_err(|error| error.to_string())?;
         let at_start = &self.around.plan.ports[port.number];
         check(at_start, &port.plan, &plan)?;
+        let is_shared = at_start.driver.is_shared();
+        if is_shared != plan.driver.is_shared() && self.around.plan.steers_vlans(at_start) {
+            return Err(format!(
+                "it carries VLANs, and its `steer` list and theirs are matched {}; empty the \
+                 lists, or start the application on that driver",
+                if is_shared { "in Linux" } else { "by its lanes" }
+            ));
+        }
         let begin = Instant::now();
         let (losses, reply) = (self.losses(port.number), reply.clone());
         let rebound = self.rebound(index, &plan)?;

@@ -29,6 +29,8 @@ pub enum Driver {
     Memory(Memory),
     /// A ring to another port of this application, for example of another lane.
     Ring(Ring),
+    /// A VLAN of another port, on any driver but `udp`. Its frames have no tag in the application.
+    Vlan(Vlan),
 }
 
 /// Settings of an AF_XDP port.
@@ -248,6 +250,17 @@ pub struct Ring {
     /// Capacity in frames for each direction: a power of two. Default: 1024.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<usize>,
+}
+
+/// Settings of a port that is a VLAN of another one (IEEE 802.1Q). Received frames lose the tag,
+/// and transmitted ones get it with priority 0.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Vlan {
+    /// Port that carries the VLAN. It keeps untagged frames and those of other VLANs.
+    pub port: String,
+    /// VLAN identifier: 1 to 4094.
+    pub id: u16,
 }
 
 fn ring_size() -> u32 {
