@@ -21,7 +21,7 @@ mod user_packet;
 mod volumes;
 
 use life::{Life, Step};
-use namespaces::Site;
+use namespaces::{Links, Site};
 use player::Player;
 use recorded_smf::RecordedSmf;
 use side_by_side::Placement;
@@ -38,7 +38,7 @@ fn read(name: &str) -> Life {
 
 /// Plays lives one after another against one UPF.
 fn play(shipped: &str, names: &[&str]) {
-    let Some(site) = Site::new() else { return };
+    let Some(site) = Site::new(Links::Separate) else { return };
     let upf = site.start(shipped, &DATA_NETWORKS);
     let mut last = None;
     for name in names {
@@ -65,8 +65,8 @@ fn stop(upf: Application, smfs: Vec<RecordedSmf>) {
 }
 
 /// Plays lives at the same time against one UPF. Each has an SMF, a gNB and a user of its own.
-fn play_at_once(shipped: &str, names: &[&str]) {
-    let Some(site) = Site::new() else { return };
+fn play_at_once(shipped: &str, links: Links, names: &[&str]) {
+    let Some(site) = Site::new(links) else { return };
     let place = |(index, name): (usize, &&str)| Placement::new(read(name), index as u8 + 1);
     let lives: Vec<Placement> = names.iter().enumerate().map(place).collect();
     lives.iter().for_each(|placement| site.add_addresses(placement));
@@ -85,7 +85,7 @@ fn play_at_once(shipped: &str, names: &[&str]) {
 
 /// The UPF gets SIGTERM in the middle of a life. It serves the session to its end, and then ends.
 fn play_across_the_end(name: &str) {
-    let Some(site) = Site::new() else { return };
+    let Some(site) = Site::new(Links::Separate) else { return };
     let upf = site.start("af-packet", &DATA_NETWORKS);
     let placement = Placement::new(read(name), 0);
     let life = &placement.life;
@@ -158,12 +158,23 @@ fn all_lives_pass_one_after_another_on_one_upf() {
 /// One setting serves all SMFs at the same time.
 #[test]
 fn all_lives_pass_at_once_on_one_upf_on_af_packet() {
-    play_at_once("af-packet", LIVES);
+    play_at_once("af-packet", Links::Separate, LIVES);
 }
 
 #[test]
 fn all_lives_pass_at_once_on_one_upf_on_af_xdp() {
-    play_at_once("af-xdp", LIVES);
+    play_at_once("af-xdp", Links::Separate, LIVES);
+}
+
+/// N3 and N6 are VLANs of one link.
+#[test]
+fn all_lives_pass_on_vlans_on_af_packet() {
+    play_at_once("af-packet", Links::Vlans, LIVES);
+}
+
+#[test]
+fn all_lives_pass_on_vlans_on_af_xdp() {
+    play_at_once("af-xdp", Links::Vlans, LIVES);
 }
 
 /// The fuzzer of the codec starts from what SMFs send.

@@ -20,6 +20,7 @@ mod lanes;
 mod numbers;
 mod police;
 mod removal;
+mod vlan;
 
 const NEAR: [u8; 4] = [10, 77, 0, 2];
 

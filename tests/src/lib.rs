@@ -8,6 +8,7 @@
 //! * [`Cluster`]: a Kubernetes cluster of one node.
 //! * [`Application`]: a Fastlane application with its configuration and session, and its
 //!   [`Totals`].
+//! * [`Vlan`]: a VLAN interface of a host.
 //! * [`Guest`]: an emulated machine with [`Nic`]s, in which a story runs.
 
 #![forbid(unsafe_code)]
@@ -31,6 +32,7 @@ mod programs;
 pub mod routed;
 mod totals;
 pub mod upf;
+mod vlan_interface;
 
 pub use agent::{Agent, NOBODY, Pins, assert_unprivileged, unprivileged};
 pub use application::Application;
@@ -49,3 +51,4 @@ pub use pcap::capture;
 pub use process::{Ended, PATIENCE, Process};
 pub use programs::{binary, build_as_release, repository, test_program};
 pub use totals::Totals;
+pub use vlan_interface::Vlan;
