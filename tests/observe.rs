@@ -4,7 +4,7 @@
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use fastlane_tests::{Application, Echo, Lab, Mechanism, binary, eventually};
+use fastlane_tests::{Application, Echo, Lab, Mechanism, Process, binary, eventually};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
@@ -53,6 +53,24 @@ fn top_metrics_and_summary_agree() {
         assert!(!mode.is_empty() && page.contains(&format!("mode=\"{mode}\"")), "{mode}\n{page}");
         assert!(ended.stderr.contains(&mode), "{}", ended.stderr);
     }
+}
+
+/// Containers of one pod have PID namespaces of their own: the kernel tells no process id.
+#[test]
+fn a_client_of_another_pid_namespace_is_served() {
+    let Some(lab) = Lab::new("observe-pid", 1) else { return };
+    let unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let configuration = Application::steered(&Mechanism::Packet.on("wire0"));
+    let macswap =
+        Application::start_behind(&lab, &lab.left, &unshare, &binary("macswap"), configuration);
+    assert_eq!(macswap.totals().wire("received_packets"), 0);
+    // Its id is that in its own namespace.
+    let mut command = std::process::Command::new(binary("fastlane"));
+    command.arg("keep").arg(macswap.session());
+    let keeper = Process::start(command);
+    keeper.wait_for("process 1, ");
+    keeper.kill();
+    macswap.kill();
 }
 
 #[test]

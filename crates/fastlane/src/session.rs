@@ -107,7 +107,7 @@ pub enum SessionError {
         /// Path of the socket.
         path: PathBuf,
         /// Process ID, if it is visible in this PID namespace.
-        pid: Option<i32>,
+        pid: Option<u32>,
     },
     /// The path exists and is not a socket.
     #[error(
@@ -199,7 +199,7 @@ pub enum SessionError {
     },
 }
 
-fn process(pid: Option<i32>) -> String {
+fn process(pid: Option<u32>) -> String {
     match pid {
         Some(pid) => format!("process {pid}"),
         None => "another process".to_owned(),

@@ -1,7 +1,7 @@
-//! Interface system calls without a safe wrapper: ioctl(2) requests of netdevice(7),
-//! `linux/ethtool.h` and `linux/if_tun.h`. Those of netdevice(7) act in the network namespace of
-//! their socket.
-#![allow(unsafe_code, reason = "ioctls")]
+//! System calls without a safe wrapper: options of sockets, and ioctl(2) requests of
+//! netdevice(7), `linux/ethtool.h` and `linux/if_tun.h`. Those of netdevice(7) act in the network
+//! namespace of their socket.
+#![allow(unsafe_code, reason = "ioctls and options of sockets")]
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -70,6 +70,19 @@ fn namespace(file: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<OwnedFd> 
     }
     // SAFETY: the kernel just created this descriptor (with O_CLOEXEC), and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
+}
+
+/// Returns the credentials of the process at the other end of a Unix socket. Its id is 0 if it is
+/// outside of the PID namespace of this one, which the type of rustix cannot hold.
+pub(crate) fn peer_credentials(connection: BorrowedFd<'_>) -> io::Result<libc::ucred> {
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes a `struct ucred`, whose size is `length`; both outlive the call.
+    let result = unsafe {
+        let (file, value) = (connection.as_raw_fd(), (&raw mut credentials).cast());
+        libc::getsockopt(file, libc::SOL_SOCKET, libc::SO_PEERCRED, value, &raw mut length)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(credentials) }
 }
 
 /// Opens the process that connected an accepted Unix socket (Linux 6.5 and later).

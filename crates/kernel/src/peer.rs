@@ -4,10 +4,34 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt;
-use rustix::process::Pid;
 
 use crate::ffi;
+
+/// Credentials of the process at the other end of a Unix socket (`SO_PEERCRED`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Process id; 0 if the process is outside of the PID namespace of this one, as that of another
+    /// container of a pod is.
+    pub process: u32,
+    /// Effective user id when it connected. For a process in another user namespace this is the id
+    /// to which its own one is mapped.
+    pub user: u32,
+    /// Effective group id when it connected, mapped likewise.
+    pub group: u32,
+}
+
+impl Credentials {
+    /// Returns those of the peer of a connection. The peer of a connected socket is the process
+    /// that listened.
+    ///
+    /// # Errors
+    /// The refusal of the kernel.
+    pub fn of(connection: impl AsFd) -> io::Result<Self> {
+        let found = ffi::peer_credentials(connection.as_fd())?;
+        let process = u32::try_from(found.pid).unwrap_or(0);
+        Ok(Self { process, user: found.uid, group: found.gid })
+    }
+}
 
 /// Process that connected to a Unix socket.
 #[derive(Debug)]
@@ -29,9 +53,7 @@ impl Peer {
     /// # Errors
     /// The refusal of the kernel.
     pub fn of(connection: impl AsFd) -> io::Result<Self> {
-        let credentials = sockopt::socket_peercred(&connection)?;
-        let process = u32::try_from(Pid::as_raw(Some(credentials.pid))).unwrap_or(0);
-        let (user, group) = (credentials.uid.as_raw(), credentials.gid.as_raw());
+        let Credentials { process, user, group } = Credentials::of(&connection)?;
         let pidfd = ffi::peer_pidfd(connection.as_fd()).ok();
         Ok(Self { process, user, group, pidfd })
     }
@@ -74,6 +96,8 @@ mod tests {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
     use std::process::Command;
+
+    use rustix::process::Pid;
 
     use super::*;
 

@@ -27,7 +27,7 @@ pub(crate) struct Captures {
 /// The running capture; there is at most one.
 #[derive(Debug)]
 struct Running {
-    process: i32,
+    process: u32,
     /// Lanes that capture.
     lanes: Vec<usize>,
     captures: Vec<Arc<Capture>>,
@@ -46,7 +46,7 @@ impl Captures {
     pub(crate) fn start(
         &mut self,
         request: &[u8],
-        process: i32,
+        process: u32,
     ) -> Result<(Vec<u8>, OwnedFd), String> {
         let request: Request = serde_json::from_slice(request).map_err(|error| {
             format!("the request cannot be read ({error}); install both programs from one release")

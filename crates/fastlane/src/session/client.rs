@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use fastlane_kernel::peer::Credentials;
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::{Counters, LaneCounter};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstatfs};
 use rustix::io::Errno;
-use rustix::process::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -242,20 +242,22 @@ pub(super) fn connect_as(path: &Path, version: u32) -> Result<Client, SessionErr
     let counters = counters.map_err(|error| protocol(error.to_string()))?;
     check(&application, &counters).map_err(protocol)?;
     let process = process(&stream, &application);
-    let user =
-        rustix::net::sockopt::socket_peercred(&stream).map_err(|error| failed(error.into()))?.uid;
-    let is_trusted = user.is_root() || user == rustix::process::geteuid();
-    let foreign_user = (!is_trusted).then(|| user.as_raw());
+    let user = Credentials::of(&stream).map_err(failed)?.user;
+    let foreign_user = (!is_trusted(user)).then_some(user);
     let (path, in_request) = (path.to_owned(), Mutex::default());
     Ok(Client { application, counters, stream, in_request, path, foreign_user, process })
+}
+
+/// Returns true if a user is root or the one of this process.
+fn is_trusted(user: u32) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
 /// Connects to the holder of a handover at `path`. `None` if there is none that runs as root or as
 /// this user.
 pub(crate) fn connect_to_holder(path: &Path, timeout: Duration) -> Option<UnixStream> {
     let stream = listener::connect(path).ok()?;
-    let holder = rustix::net::sockopt::socket_peercred(&stream).ok()?.uid;
-    if !holder.is_root() && holder != rustix::process::geteuid() {
+    if !is_trusted(Credentials::of(&stream).ok()?.user) {
         return None;
     }
     stream.set_nonblocking(false).ok()?;
@@ -316,8 +318,7 @@ fn program() -> String {
 /// Returns the application's directory in `/proc`, if `SO_PEERCRED` and the description name the
 /// same PID.
 fn process(stream: &UnixStream, application: &Application) -> Option<PathBuf> {
-    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
-    let pid = u32::try_from(Pid::as_raw(Some(peer.pid))).ok()?;
+    let pid = Credentials::of(stream).ok()?.process;
     (pid == application.pid).then(|| PathBuf::from(format!("/proc/{pid}")))
 }
 

@@ -8,6 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fastlane_kernel::peer::Credentials;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -90,9 +91,8 @@ fn remove_stale(path: &Path) -> Result<(), SessionError> {
     }
     match connect(path) {
         Ok(stream) => {
-            let pid = rustix::net::sockopt::socket_peercred(&stream).ok();
+            let pid = Credentials::of(&stream).ok().map(|peer| peer.process);
             // 0 if the process is in a PID namespace that is not visible here.
-            let pid = pid.map(|peer| rustix::process::Pid::as_raw(Some(peer.pid)));
             Err(SessionError::InUse { path: path.to_owned(), pid: pid.filter(|pid| *pid > 0) })
         }
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(failed),

@@ -6,9 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fastlane_kernel::peer::Credentials;
 use rustix::event::PollFlags;
 use rustix::net::SendFlags;
-use rustix::process::Pid;
 
 use super::protocol::{self, DESCRIPTORS, HEADER, HELLO, Header, Kind, REQUEST_LIMIT, VERSION};
 use super::transfer;
@@ -74,13 +74,13 @@ impl Reply {
 pub(crate) struct ClientIdentity {
     stream: UnixStream,
     /// Process ID from `SO_PEERCRED`; 0 if it is not visible in this PID namespace.
-    process: i32,
+    process: u32,
     /// Program name from the hello; not verified.
     program: String,
 }
 
 impl ClientIdentity {
-    pub(crate) fn process(&self) -> i32 {
+    pub(crate) fn process(&self) -> u32 {
         self.process
     }
 
@@ -142,8 +142,7 @@ impl Peer {
     /// Accepts a client, or refuses it and returns `None`.
     pub(super) fn new(stream: UnixStream, others: usize, now: Instant) -> Option<Self> {
         stream.set_nonblocking(true).ok()?;
-        let credentials = rustix::net::sockopt::socket_peercred(&stream).ok()?;
-        let process = Pid::as_raw(Some(credentials.pid));
+        let Credentials { process, user, .. } = Credentials::of(&stream).ok()?;
         let mut peer = Self {
             client: Arc::new(ClientIdentity { stream, process, program: String::new() }),
             stage: Stage::Hello,
@@ -154,9 +153,8 @@ impl Peer {
             work: None,
             deadline: Some(now + TIMEOUT),
         };
-        let ours = rustix::process::geteuid();
-        if !may_attach(credentials.uid.as_raw(), ours.as_raw()) {
-            let ours = ours.as_raw();
+        let ours = rustix::process::geteuid().as_raw();
+        if !may_attach(user, ours) {
             peer.end(&format!("only user {ours} and root may connect; run as one of them"));
         } else if others >= MAX_PEERS {
             peer.end("too many clients are connected; end one of them first");
