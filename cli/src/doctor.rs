@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use fastlane::kernel::Interface;
@@ -11,16 +12,20 @@ use serde::Serialize;
 use crate::Error;
 
 mod advice;
+mod cpu_share;
 mod machine;
 mod netdev;
 
 use advice::Port;
+use cpu_share::CpuShare;
 use machine::Machine;
 
 /// Reports what this machine supports and recommends a `driver` for each interface.
 ///
 /// Nothing is loaded, attached or changed, so a driver may still refuse what is reported as
-/// possible. `APP CONFIG --check` and the start of the application then name the reason.
+/// possible. `APP CONFIG --check` and the start of the application then name the reason. In a
+/// container it warns of CPU throttling, of CPUs that other containers use too, and of devices of
+/// another NUMA node.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Interfaces to examine. Default: all of this network namespace
@@ -33,10 +38,14 @@ pub(crate) struct Arguments {
 
 /// Report of the doctor.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
 struct Report {
     #[serde(flatten)]
     machine: Machine,
+    cpu_share: CpuShare,
     interfaces: Vec<Port>,
+    /// Findings that slow lanes down, with the remedy.
+    warnings: Vec<String>,
     /// Problem that prevents any start, with its remedy.
     problems: Vec<String>,
 }
@@ -53,7 +62,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     let machine = Machine::look();
     let (interfaces, note) = advice::ports(&interfaces, &machine);
     let problems = machine.problems().into_iter().chain(note).collect();
-    let report = Report { machine, interfaces, problems };
+    let (root, cpu_share) = (Path::new("/"), CpuShare::look(Path::new("/")));
+    let warnings = cpu_share.warnings(root, &machine.cpus.allowed);
+    let report = Report { machine, cpu_share, interfaces, warnings, problems };
     let text = match arguments.json {
         true => serde_json::to_string_pretty(&report).map_err(std::io::Error::from)? + "\n",
         false => report.to_string(),
@@ -66,6 +77,7 @@ impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.machine.fmt(formatter)?;
         self.interfaces.iter().try_for_each(|port| write!(formatter, "\n{port}"))?;
+        self.warnings.iter().try_for_each(|warning| write!(formatter, "\nWARNING: {warning}\n"))?;
         self.problems.iter().try_for_each(|problem| write!(formatter, "\nPROBLEM: {problem}\n"))
     }
 }

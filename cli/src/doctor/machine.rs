@@ -188,7 +188,7 @@ impl fmt::Display for Machine {
     }
 }
 
-fn numbers(cpus: &[usize]) -> String {
+pub(super) fn numbers(cpus: &[usize]) -> String {
     cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
@@ -214,7 +214,7 @@ fn allowed_cpus() -> Vec<usize> {
 }
 
 /// Parses a list such as `0,2-4`. Malformed items are ignored.
-fn cpu_list(text: &str) -> Vec<usize> {
+pub(super) fn cpu_list(text: &str) -> Vec<usize> {
     let ranges = text.trim().split(',').filter_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (first.parse().ok()?, last.parse::<usize>().ok()?);
