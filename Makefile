@@ -61,6 +61,7 @@ test-k8s: install-packages k8s ## The stories on a Kubernetes cluster of one nod
 
 k8s: ## Builds the programs of that cluster into the user's cache: 10 to 20 minutes
 	lab/k8s/build
+	lab/prometheus
 
 # The images take a minute and 400 MB of the user's cache.
 test-lab: install-packages ## Stories in emulated machines: NICs under DPDK and AF_XDP, SR-IOV, Linux 6.1 to the newest
@@ -80,6 +81,8 @@ check: install-packages ## Format, lints, generated files, licences, the other a
 	$(CARGO) run --quiet -p upf -- schema | diff -u apps/upf/upf.schema.json -
 	$(CARGO) run --quiet -p fastlane-cli -- agent --schema | diff -u agent.schema.json -
 	k8s/values-schema | diff -u k8s/chart/values.schema.json -
+	for name in fastlane upf; do \
+		k8s/dashboards $$name | diff -u k8s/chart/dashboards/$$name.json - || exit 1; done
 	$(CARGO) test --quiet -p fastlane-tests --test tidy
 	lab/licences
 	lab/cross-check aarch64-unknown-linux-gnu

@@ -1,8 +1,6 @@
 //! The chart: what helm and the API server say about it.
 
-use std::collections::BTreeSet;
-
-use fastlane_tests::{Application, Cluster, repository};
+use fastlane_tests::{Cluster, repository};
 use serde_json::{Value, json};
 
 use crate::pools;
@@ -26,7 +24,11 @@ fn chart() -> String {
 ///
 /// # Errors
 /// The output of helm.
-fn rendered(cluster: &Cluster, settings: &Value, version: &str) -> Result<String, String> {
+pub(crate) fn rendered(
+    cluster: &Cluster,
+    settings: &Value,
+    version: &str,
+) -> Result<String, String> {
     let (values, chart) = (values(cluster, settings), chart());
     let words = ["helm", "template", "fastlane", &chart, "--namespace", NAMESPACE];
     let more = ["--values", &values, "--kube-version", version];
@@ -54,6 +56,8 @@ fn mistakes_in_values_are_named() {
         (json!({"api": "dpdk"}), "api"),
         (json!({"memifLinks": -1}), "memifLinks"),
         (json!({"pool": {}}), "pool"),
+        (json!({"autoscaling": {"upf": {"load": 0.5}}}), "replicas"),
+        (json!({"monitoring": {"alerts": true}}), "alerts"),
     ] {
         let refused = rendered(&cluster, &settings, VERSION).expect_err("it is refused");
         assert!(refused.contains(words), "{refused}");
@@ -64,15 +68,23 @@ fn mistakes_in_values_are_named() {
 fn the_api_server_accepts_everything_in_the_chart() {
     let Some(cluster) = Cluster::get() else { return };
     let named = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    let monitors = ["PodMonitor", "PrometheusRule"].map(monitor);
+    let monitors = ["PodMonitor", "ServiceMonitor", "PrometheusRule"].map(monitor);
     cluster.apply(&[&[named][..], &monitors].concat());
-    let names = ["podmonitors", "prometheusrules"];
+    let names = ["podmonitors", "servicemonitors", "prometheusrules"];
     for name in names {
         let crd = format!("crd/{name}.monitoring.coreos.com");
         cluster.kubectl(&format!("wait --for=condition=Established --timeout=60s {crd}"));
     }
-    let monitoring = json!({"podMonitor": true, "rules": true, "labels": {"release": "x"}});
-    let settings = json!({"pools": pools(), "memifLinks": 2, "monitoring": monitoring});
+    let monitoring = json!({
+        "podMonitor": true, "serviceMonitor": true, "rules": true, "dashboards": true,
+        "labels": {"release": "x"},
+    });
+    let autoscaling = json!({"upf": {
+        "target": {"kind": "StatefulSet", "name": "upf"}, "replicas": {"min": 1, "max": 4},
+        "load": 0.7, "sessions": 0.8,
+    }});
+    let mut settings = json!({"pools": pools(), "memifLinks": 2, "monitoring": monitoring});
+    settings["autoscaling"] = autoscaling;
     // Without `limits` and without DRA: what older clusters get.
     for (version, classes) in [(VERSION, 2), ("1.34.0", 2), ("1.30.0", 0)] {
         let text = rendered(&cluster, &settings, version).expect("it is rendered");
@@ -84,7 +96,13 @@ fn the_api_server_accepts_everything_in_the_chart() {
         let file = file.display().to_string();
         let words = ["kubectl", "apply", "--dry-run=server", "--namespace", NAMESPACE];
         let done = cluster.run(&[&words[..], &["--filename", &file]].concat());
-        assert!(done.contains("daemonset.apps/fastlane created (server dry run)"), "{done}");
+        for object in [
+            "daemonset.apps/fastlane",
+            "configmap/fastlane-dashboards",
+            "horizontalpodautoscaler.autoscaling/upf",
+        ] {
+            assert!(done.contains(&format!("{object} created (server dry run)")), "{done}");
+        }
     }
     for name in names {
         cluster.kubectl(&format!("delete crd {name}.monitoring.coreos.com"));
@@ -107,29 +125,6 @@ fn monitor(kind: &str) -> Value {
             }],
         },
     })
-}
-
-#[test]
-fn alerts_use_metrics_that_applications_have() {
-    let Some(cluster) = Cluster::get() else { return };
-    let Some(lab) = cluster.wire() else { return };
-    let settings = json!({"pools": {}, "monitoring": {"rules": true}});
-    let text = rendered(&cluster, &settings, VERSION).expect("it is rendered");
-    let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
-    let used: BTreeSet<&str> = words.filter(|word| word.starts_with("fastlane_")).collect();
-    // `fastlane_dev_...` are resources.
-    let used: Vec<&str> = used.into_iter().filter(|it| !it.starts_with("fastlane_dev")).collect();
-    assert!(used.len() >= 4, "{used:?}");
-    let configuration = json!({
-        "ports": {"wire": {"driver": {"memory": {}}}}, "metrics": {"listen": "127.0.0.1:9100"},
-    });
-    let macswap = Application::macswap(&lab, configuration);
-    let page = lab.left.run(&["curl", "--silent", "http://127.0.0.1:9100/metrics"]);
-    for name in used {
-        let is_sample = |line: &str| line.starts_with(name) && !line.starts_with('#');
-        assert!(page.lines().any(is_sample), "no metric {name}");
-    }
-    macswap.stop();
 }
 
 #[test]
@@ -165,4 +160,26 @@ fn the_examples_are_accepted_where_pods_are_restricted() {
         assert_ne!(output.status.code(), Some(2), "{name}: {text}");
     }
     cluster.kubectl("delete namespace examples --wait=false");
+}
+
+#[test]
+fn the_scaled_object_of_the_examples_fits_the_schema_of_keda() {
+    let Some(cluster) = Cluster::get() else { return };
+    let path = |name: &str| repository(name).display().to_string();
+    let definition = path("tests/kubernetes/keda-scaledobjects.yaml");
+    cluster.run(&["kubectl", "apply", "--server-side", "--filename", &definition]);
+    cluster.kubectl("wait --for=condition=Established --timeout=60s crd/scaledobjects.keda.sh");
+    let check = |file: &str| {
+        let words = ["kubectl", "create", "--dry-run=server", "--validate=strict", "--filename"];
+        cluster.attempt(&[&words[..], &[file]].concat())
+    };
+    let example = path("k8s/examples/keda.yaml");
+    check(&example).unwrap_or_else(|output| panic!("{output}"));
+    // The control: a misspelt key.
+    let wrong = cluster.file("keda.yaml");
+    let text = std::fs::read_to_string(&example).expect("the example");
+    std::fs::write(&wrong, text.replace("maxReplicaCount", "maxReplicas")).expect("ours");
+    let refused = check(&wrong.display().to_string()).expect_err("it is refused");
+    assert!(refused.contains("maxReplicas"), "{refused}");
+    cluster.kubectl("delete crd scaledobjects.keda.sh");
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::pod::Pods;
 use crate::release::Release;
-use crate::{RATE, configuration, packets, pools, traffic};
+use crate::{configuration, load, pools, traffic};
 
 #[test]
 fn a_pod_without_privilege_forwards_by_the_device_plugin() {
@@ -16,8 +16,8 @@ fn a_pod_without_privilege_forwards_by_the_device_plugin() {
     let pods = Pods::new(&cluster, &configuration());
     let pod = pods.run(&Pods::macswap("macswap"));
     pod.assert_unprivileged();
-    let packets = packets();
-    traffic(&lab, packets, RATE).assert_intact();
+    let (packets, rate) = load();
+    traffic(&lab, packets, rate).assert_intact();
     let totals = pod.totals();
     assert_eq!(totals.wire("received_packets"), packets);
     assert_eq!(totals.wire("sent_packets"), packets);

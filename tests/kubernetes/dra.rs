@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::pod::{NAMESPACE, Pods};
 use crate::release::Release;
-use crate::{RATE, configuration, packets, pools, traffic};
+use crate::{configuration, load, pools, traffic};
 
 /// Installs the agent, which takes DRA by itself, and waits until its devices are published.
 #[track_caller]
@@ -52,8 +52,8 @@ fn a_pod_forwards_by_a_limit_that_dra_serves() {
     pod.assert_unprivileged();
     let mappings = &pod.object()["status"]["extendedResourceClaimStatus"]["requestMappings"];
     assert_eq!(mappings[0]["resourceName"], "fastlane.dev/wire");
-    let packets = packets();
-    traffic(&lab, packets, RATE).assert_intact();
+    let (packets, rate) = load();
+    traffic(&lab, packets, rate).assert_intact();
     let totals = pod.totals();
     assert_eq!(totals.wire("received_packets"), packets);
     assert_eq!(totals.drops("wire"), []);
@@ -72,7 +72,8 @@ fn a_pod_forwards_by_a_claim_and_knows_its_device() {
     cluster.apply(&[template()]);
     let pod = pods.run(&with_claim(Pods::macswap("macswap")));
     pod.assert_unprivileged();
-    traffic(&lab, packets(), RATE).assert_intact();
+    let (packets, rate) = load();
+    traffic(&lab, packets, rate).assert_intact();
     // KEP-4817: the status of the claim.
     let claim = cluster.object(&format!("resourceclaims --namespace={NAMESPACE}"));
     let data = &claim["items"][0]["status"]["devices"][0]["networkData"];
@@ -119,7 +120,8 @@ fn a_pod_forwards_in_a_user_namespace_of_its_own() {
     pod.assert_unprivileged();
     let mapped = pod.exec(&["cat", "/proc/self/uid_map"]);
     assert_ne!(mapped.split_whitespace().nth(1), Some("0"), "{mapped}");
-    traffic(&lab, packets(), RATE).assert_intact();
+    let (packets, rate) = load();
+    traffic(&lab, packets, rate).assert_intact();
 }
 
 #[test]

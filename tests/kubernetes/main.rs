@@ -4,11 +4,15 @@ mod chart;
 mod checklist;
 mod device_plugin;
 mod dra;
+mod handover;
 mod images;
 mod memif;
+mod monitoring;
+mod operating;
 mod pod;
 mod release;
 mod restarts;
+mod scaling;
 mod strangers;
 mod upf_pod;
 
@@ -20,9 +24,9 @@ fn configuration() -> Value {
     let mut configuration = Application::steered(&Mechanism::XdpNative.on("env:FASTLANE_WIRE_0"));
     let port = &mut configuration["ports"]["wire"];
     port["kernel"] = json!("none");
-    // A machine that is busy with other stories may not run a pod for a while.
-    port["driver"]["af-xdp"]["receive-ring"] = json!(8192);
-    configuration["lanes"] = json!({"frames": 32_768});
+    // A machine that is busy with other stories may not run a pod for a while: it holds 3 s.
+    port["driver"]["af-xdp"]["receive-ring"] = json!(RING);
+    configuration["lanes"] = json!({"frames": 2 * RING});
     configuration
 }
 
@@ -35,7 +39,7 @@ fn pools() -> Value {
 /// Sends packets from the host behind `wire0` of the node; all must come back with swapped
 /// addresses.
 fn traffic(lab: &Lab, packets: u64, rate: u64) -> Report {
-    let driver = json!({"af-packet": {"interface": "wire0", "ring": 16_384}});
+    let driver = json!({"af-packet": {"interface": "wire0", "ring": RING}});
     let app = json!({
         "rate-packets-per-second": rate,
         "count-packets": packets,
@@ -44,13 +48,16 @@ fn traffic(lab: &Lab, packets: u64, rate: u64) -> Report {
     measure(lab, &lab.right, &driver, app).0
 }
 
+/// Largest ring that a configuration may have, in packets.
+const RING: u32 = 32_768;
 /// Rate of a story with many packets, in packets per second.
 const RATE: u64 = 10_000;
 
-/// Returns the number of packets of a story: many more in a soak run.
-fn packets() -> u64 {
+/// Returns the number of packets of a story and their rate: many more in a soak run, which thus
+/// takes minutes.
+fn load() -> (u64, u64) {
     match std::env::var_os("FASTLANE_SOAK") {
-        Some(_) => 10_000_000,
-        None => 200_000,
+        Some(_) => (10_000_000, 4 * RATE),
+        None => (200_000, RATE),
     }
 }

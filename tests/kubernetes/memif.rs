@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::pod::{NAMESPACE, Pods};
 use crate::release::Release;
-use crate::{RATE, packets, pools};
+use crate::{RATE, load, pools};
 
 /// Returns a pod that runs a program with a memif port on the claim `link`.
 fn pod(name: &str, program: &str) -> Value {
@@ -46,7 +46,7 @@ fn two_pods_that_share_a_claim_exchange_packets_over_memif() {
     let release = Release::install(&cluster, "dra", &pools());
     release.wait_for("the devices of node `node1` are published");
     let pods = Pods::new(&cluster, &json!({}));
-    let packets = packets();
+    let (packets, _) = load();
     let app = json!({
         "port": "wire", "rate-packets-per-second": RATE, "count-packets": packets,
         "linger-ms": 2000, "report": "-", "flows": {"count": 16},

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fastlane_tests::{Cluster, IMAGE, POD_USER, Totals, eventually};
+use fastlane_tests::{Cluster, IMAGE, POD_USER, Process, Totals, eventually};
 use serde_json::{Value, json};
 
 /// Namespace of the pods, which enforces the Pod Security Standard `restricted`.
@@ -102,6 +102,11 @@ impl<'a> Pods<'a> {
         Pod { cluster: self.cluster, name }
     }
 
+    /// Returns a pod that a controller creates.
+    pub(crate) fn existing(&self, name: &str) -> Pod<'a> {
+        Pod { cluster: self.cluster, name: name.to_owned() }
+    }
+
     fn delete_all(&self) {
         let words = ["kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found"];
         let _ = self.cluster.attempt(&[&words[..], &["--timeout=60s"]].concat());
@@ -135,6 +140,18 @@ impl Pod<'_> {
     /// Returns the log of the container.
     pub(crate) fn log(&self) -> String {
         self.cluster.attempt(&self.logs()).unwrap_or_else(|output| output)
+    }
+
+    /// Returns the log of one of several containers.
+    pub(crate) fn log_of(&self, container: &str) -> String {
+        let words = [self.logs(), vec!["--container", container]].concat();
+        self.cluster.attempt(&words).unwrap_or_else(|output| output)
+    }
+
+    /// Follows the log of the container until its end.
+    #[track_caller]
+    pub(crate) fn follow(&self) -> Process {
+        Process::start(self.cluster.command(&[self.logs(), vec!["--follow"]].concat()))
     }
 
     /// Waits until macswap runs in the container that was started again `restarts` times.
@@ -181,8 +198,12 @@ impl Pod<'_> {
 
     /// Returns the command that prints the counters of macswap.
     pub(crate) fn top(&self) -> Vec<&str> {
+        self.top_of("macswap")
+    }
+
+    fn top_of<'b>(&'b self, application: &'b str) -> Vec<&'b str> {
         let exec = ["kubectl", "exec", "--namespace", NAMESPACE, &self.name, "--"];
-        [&exec[..], &["fastlane", "top", "macswap", "--once", "--json"]].concat()
+        [&exec[..], &["fastlane", "top", application, "--once", "--json"]].concat()
     }
 
     /// Returns the counters of macswap.
@@ -191,14 +212,31 @@ impl Pod<'_> {
     /// When `fastlane top` fails in the container.
     #[track_caller]
     pub(crate) fn totals(&self) -> Totals {
-        let text = self.cluster.run(&self.top());
+        self.totals_of("macswap")
+    }
+
+    /// Returns the counters of an application.
+    ///
+    /// # Panics
+    /// When `fastlane top` fails in the container.
+    #[track_caller]
+    pub(crate) fn totals_of(&self, application: &str) -> Totals {
+        let text = self.cluster.run(&self.top_of(application));
         Totals(serde_json::from_str(&text).expect("JSON from fastlane top"))
     }
 
-    /// Returns the number of times that the container was started again.
+    /// Returns the number of times that the only container was started again.
     pub(crate) fn restarts(&self) -> u64 {
         let count = &self.object()["status"]["containerStatuses"][0]["restartCount"];
         count.as_u64().unwrap_or(0)
+    }
+
+    /// Returns the number of times that one of several containers was started again.
+    pub(crate) fn restarts_of(&self, container: &str) -> u64 {
+        let status = self.object()["status"]["containerStatuses"].take();
+        let mut statuses = status.as_array().into_iter().flatten();
+        let status = statuses.find(|status| status["name"] == container);
+        status.and_then(|status| status["restartCount"].as_u64()).unwrap_or(0)
     }
 
     /// Asserts that the container has told that it has no privilege at all.

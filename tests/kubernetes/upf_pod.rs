@@ -13,7 +13,7 @@ use crate::release::Release;
 const SERVER: &str = "10.9.0.2";
 
 /// Hosts around the node: the access network with the SMF, and the data network.
-struct Networks {
+pub(crate) struct Networks {
     access: Host,
     data: Host,
 }
@@ -21,10 +21,10 @@ struct Networks {
 impl Networks {
     /// Joins them with the node: `eth1` is N3, `eth2` is N6, `n4` the way to the pods.
     #[track_caller]
-    fn new(cluster: &Cluster) -> Option<Self> {
+    pub(crate) fn new(cluster: &Cluster) -> Option<Self> {
         let lab = cluster.wire()?;
         let (node, access, data) = (cluster.node(), lab.another()?, lab.another()?);
-        for name in ["eth1", "eth2", "n4"] {
+        for name in ["eth1", "eth2", "eth3", "eth4", "n4"] {
             let _ = node.attempt(&["ip", "link", "delete", name]); // the last story may have failed
         }
         node.connect(&access, "eth1");
@@ -40,12 +40,32 @@ impl Networks {
         Some(Self { access, data })
     }
 
+    /// Joins them with two more interfaces of the node, for a second UPF.
+    #[track_caller]
+    pub(crate) fn join_second_upf(&self, cluster: &Cluster) {
+        let node = cluster.node();
+        node.connect(&self.access, "eth3");
+        node.connect(&self.data, "eth4");
+        self.access.add_address("n4", "192.0.2.3/24");
+    }
+
     /// Starts an SMF that establishes `sessions` sessions at the UPF of a pod and holds them.
     /// Returns it and its lines about each UE, which a gNB reads.
     #[track_caller]
     fn smf(&self, upf: &str, sessions: usize) -> (Process, Vec<String>) {
+        self.smf_at("192.0.2.2", upf, sessions)
+    }
+
+    /// Starts an SMF with an address of its own, as [`smf`](Self::smf) does.
+    #[track_caller]
+    pub(crate) fn smf_at(
+        &self,
+        address: &str,
+        upf: &str,
+        sessions: usize,
+    ) -> (Process, Vec<String>) {
         let (program, count) = (binary("smf").display().to_string(), sessions.to_string());
-        let ends = ["hold", "--local", "192.0.2.2", "--upf", upf, "--gnb", "10.3.0.2"];
+        let ends = ["hold", "--local", address, "--upf", upf, "--gnb", "10.3.0.2"];
         let smf = self.access.start(&[&[&*program], &ends[..], &["--sessions", &count]].concat());
         eventually("all sessions are set up", || smf.stdout().lines().count() == sessions);
         let lines = smf.stdout().lines().map(str::to_owned).collect();
@@ -77,7 +97,7 @@ impl Networks {
 }
 
 /// Returns the pools: both interfaces, with TAP devices as N3 and N6 in the pod's Linux.
-fn pools() -> Value {
+pub(crate) fn pools() -> Value {
     json!({"upf": {
         "interfaces": {"eth1": {}, "eth2": {}},
         "steer": [
@@ -91,7 +111,7 @@ fn pools() -> Value {
 
 /// Returns the configuration of the UPF. Its N4 address is on the command line. The pod cannot set
 /// a route to the data network.
-fn configuration(networks: &Networks) -> Value {
+pub(crate) fn configuration(networks: &Networks) -> Value {
     let port = |variable: &str, tap: &str, address: &str, rule: Value| {
         json!({
             "driver": {"af-xdp": {"interface": variable, "mode": "native-copy"}},
@@ -122,7 +142,7 @@ fn configuration(networks: &Networks) -> Value {
 }
 
 /// Returns a pod with the UPF.
-fn pod(name: &str) -> Value {
+pub(crate) fn pod(name: &str) -> Value {
     let mut pod = Pods::macswap(name);
     let container = &mut pod["spec"]["containers"][0];
     container["name"] = json!("upf");
@@ -144,11 +164,17 @@ fn pod(name: &str) -> Value {
 
 /// Waits until both processes of the UPF run, and returns its address on N4.
 #[track_caller]
-fn wait_until_ready(pod: &Pod<'_>) -> String {
+pub(crate) fn wait_until_ready(pod: &Pod<'_>) -> String {
     eventually("both processes run", || {
         pod.try_exec(&["wget", "-q", "-O-", "http://127.0.0.1:8805/healthz"]).is_ok()
     });
     pod.object()["status"]["podIP"].as_str().expect("an address").to_owned()
+}
+
+/// Returns a metric without labels of the UPF in a pod, `None` if it does not respond.
+pub(crate) fn metric(pod: &Pod<'_>, name: &str) -> Option<f64> {
+    let page = pod.try_exec(&["wget", "-q", "-O-", "http://127.0.0.1:8805/metrics"]).ok()?;
+    page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
 #[test]
@@ -169,9 +195,12 @@ fn pings_of_a_user_cross_a_upf_in_a_pod() {
     assert!(answers, "{}", metrics());
     // A loaded machine may lose a ping, but not in each of three attempts.
     assert!((0..3).any(|_| networks.ping(user, 100) == 100), "{}", pod.log());
-    // Agent and kubelet are not on the way.
+    // Neither agent nor control plane is on the way.
     release.kill();
     assert!((0..3).any(|_| networks.ping(user, 100) == 100), "{}", pod.log());
+    cluster.kill("upf slow /etc/macswap/macswap.json .*");
+    assert!((0..3).any(|_| networks.ping(user, 100) == 100), "{}", pod.log());
+    eventually("its successor has all sessions", || metric(&pod, "upf_sessions") == Some(3.0));
     let ended = smf.stop();
     assert!(ended.status.success(), "{}", ended.stderr);
     let ended = gnb.stop();

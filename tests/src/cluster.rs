@@ -238,7 +238,7 @@ impl Drop for Cluster {
 fn build_image(image: &Path) {
     let mut command = Command::new(repository("k8s/image"));
     command.arg(image).args([IMAGE, "--entrypoint", "/bin/fastlane", "--libraries", "tmp/"]);
-    for name in ["fastlane", "macswap", "traffic", "upf"] {
+    for name in ["fastlane", "macswap", "traffic", "upf", "ledger", "ledger_slow"] {
         command.arg(format!("bin/{name}={}", binary(name).display()));
     }
     command.arg("bin/busybox=/bin/busybox");

@@ -1,0 +1,204 @@
+//! Autoscalers of the chart, by a real Prometheus and the custom metrics API.
+
+use std::time::{Duration, Instant};
+
+use fastlane_tests::{Cluster, PATIENCE, Process, eventually, repository};
+use serde_json::{Value, json};
+
+use crate::monitoring::{prometheus, rules};
+use crate::pod::{NAMESPACE, Pods};
+use crate::release::Release;
+use crate::upf_pod::{self, Networks, metric};
+
+/// Longest time from a number to the pods that it asks for.
+const LIMIT: Duration = Duration::from_secs(15);
+/// Sessions that a UPF of the story can have.
+const SESSIONS: u64 = 20;
+
+/// Prometheus and the custom metrics API of a cluster. Dropping it removes them.
+struct Metrics<'a> {
+    cluster: &'a Cluster,
+    _processes: [Process; 2],
+}
+
+impl<'a> Metrics<'a> {
+    /// Starts both. Prometheus scrapes what the chart's PodMonitor names, each second. Returns
+    /// `None` after a skip if its programs are missing.
+    #[track_caller]
+    fn start(cluster: &'a Cluster) -> Option<Self> {
+        let program = prometheus()?.join("prometheus").display().to_string();
+        let file = |name: &str| cluster.file(name).display().to_string();
+        let (configuration, recorded) = (file("prometheus.yml"), file("rules.yml"));
+        std::fs::write(&recorded, rules(cluster)).expect("the folder is ours");
+        let server = "10.99.0.1:6443";
+        let targets = json!({
+            "url": format!("https://{server}/targets"), "refresh_interval": "1s",
+            "tls_config": {"insecure_skip_verify": true},
+        });
+        let text = json!({
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [recorded],
+            "scrape_configs": [{"job_name": "pods", "http_sd_configs": [targets]}],
+        });
+        std::fs::write(&configuration, text.to_string()).expect("the folder is ours");
+        let configuration = format!("--config.file={configuration}");
+        let data = format!("--storage.tsdb.path={}", file("tsdb"));
+        let listen = "--web.listen-address=127.0.0.1:9090";
+        let prometheus = Self::process(cluster, &[&program, &configuration, &data, listen]);
+        prometheus.wait_for("Server is ready to receive web requests");
+        let script = repository("tests/kubernetes/custom_metrics.py").display().to_string();
+        let adapter = repository("k8s/examples/prometheus-adapter.yaml").display().to_string();
+        let words = [&script, server, "http://127.0.0.1:9090", &adapter, &file("")];
+        let adapter = Self::process(cluster, &words);
+        adapter.wait_for("serving");
+        let metrics = Self { cluster, _processes: [prometheus, adapter] };
+        metrics.register();
+        Some(metrics)
+    }
+
+    /// Starts a program of the node that ends with this process.
+    fn process(cluster: &Cluster, words: &[&str]) -> Process {
+        Process::start(cluster.command(&[&["setpriv", "--pdeathsig", "KILL"], words].concat()))
+    }
+
+    /// Has the API server ask the custom metrics API, which is outside of the cluster's pods.
+    #[track_caller]
+    fn register(&self) {
+        let named = json!({"name": "custom-metrics", "namespace": "default"});
+        let slice = json!({
+            "name": "custom-metrics", "namespace": "default",
+            "labels": {"kubernetes.io/service-name": "custom-metrics"},
+        });
+        let ready = json!({"addresses": ["10.99.0.1"], "conditions": {"ready": true}});
+        self.cluster.apply(&[
+            json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": named,
+                "spec": {"ports": [{"port": 443, "targetPort": 6443}]},
+            }),
+            json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": slice,
+                "addressType": "IPv4", "endpoints": [ready],
+                "ports": [{"name": "", "port": 6443, "protocol": "TCP"}],
+            }),
+            json!({
+                "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+                "metadata": {"name": "v1beta2.custom.metrics.k8s.io"},
+                "spec": {
+                    "group": "custom.metrics.k8s.io", "version": "v1beta2",
+                    "groupPriorityMinimum": 100, "versionPriority": 100,
+                    "insecureSkipTLSVerify": true,
+                    "service": {"name": "custom-metrics", "namespace": "default"},
+                },
+            }),
+        ]);
+        let wait = "wait --for=condition=Available --timeout=60s apiservice";
+        self.cluster.kubectl(&format!("{wait}/v1beta2.custom.metrics.k8s.io"));
+    }
+}
+
+impl Drop for Metrics<'_> {
+    fn drop(&mut self) {
+        for object in ["apiservice/v1beta2.custom.metrics.k8s.io", "service/custom-metrics"] {
+            let words = ["kubectl", "delete", "--namespace=default", object, "--ignore-not-found"];
+            let _ = self.cluster.attempt(&words);
+        }
+    }
+}
+
+/// Returns a StatefulSet of UPFs, of which each pod has two interfaces.
+fn upfs() -> Value {
+    let mut pod = upf_pod::pod("upf");
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(90);
+    let ports = json!([{"name": "metrics", "containerPort": 8805}]);
+    pod["spec"]["containers"][0]["ports"] = ports;
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": "upf", "namespace": NAMESPACE},
+        "spec": {
+            "replicas": 1, "serviceName": "upf", "selector": {"matchLabels": {"app": "upf"}},
+            "template": {
+                "metadata": {"labels": {"app": "upf", "fastlane.dev/metrics": "true"}},
+                "spec": pod["spec"],
+            },
+        },
+    })
+}
+
+/// Returns the number of pods that the autoscaler wants.
+fn wanted(cluster: &Cluster) -> u64 {
+    let set = cluster.object(&format!("statefulset upf --namespace={NAMESPACE}"));
+    set["spec"]["replicas"].as_u64().unwrap_or(0)
+}
+
+/// Waits until the autoscaler wants this many pods. Returns the time that it took.
+///
+/// # Panics
+/// When it takes too long, with the state of the autoscaler.
+#[track_caller]
+fn wait_until_wanted(cluster: &Cluster, pods: u64, limit: Duration) -> Duration {
+    let start = Instant::now();
+    while wanted(cluster) != pods {
+        if start.elapsed() > limit {
+            let words = format!("describe hpa upf --namespace={NAMESPACE}");
+            panic!("{pods} pods are not wanted:\n{}", cluster.kubectl(&words));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    start.elapsed()
+}
+
+#[test]
+fn a_upf_is_scaled_by_its_sessions_and_a_drain_loses_none() {
+    let Some(cluster) = Cluster::get() else { return };
+    let Some(networks) = Networks::new(&cluster) else { return };
+    networks.join_second_upf(&cluster);
+    let mut pools = upf_pod::pools();
+    for name in ["eth3", "eth4"] {
+        pools["upf"]["interfaces"][name] = json!({});
+    }
+    let release = Release::install(&cluster, "auto", &pools);
+    release.wait_for("the devices of node `node1` are published");
+    let mut configuration = upf_pod::configuration(&networks);
+    configuration["app"]["sessions"] = json!(SESSIONS);
+    configuration["app"]["api"] = json!("0.0.0.0:8805");
+    configuration["app"]["n4"]["release-s"] = json!(60);
+    let pods = Pods::new(&cluster, &configuration);
+    let Some(metrics) = Metrics::start(&cluster) else { return };
+    cluster.apply(&[upfs()]);
+    release.scale(&json!({"upf": {
+        "namespace": NAMESPACE, "target": {"kind": "StatefulSet", "name": "upf"},
+        "replicas": {"min": 1, "max": 2}, "sessions": 0.5, "calmSeconds": 5,
+    }}));
+    let first = pods.existing("upf-0");
+    let address = upf_pod::wait_until_ready(&first);
+    eventually("the autoscaler has the number", || {
+        let hpa = cluster.object(&format!("hpa upf --namespace={NAMESPACE}"));
+        !hpa["status"]["currentMetrics"][0]["pods"]["current"]["averageValue"].is_null()
+    });
+    assert_eq!(wanted(&cluster), 1);
+
+    let (smf, _) = networks.smf_at("192.0.2.2", &address, 15);
+    let took = wait_until_wanted(&cluster, 2, LIMIT);
+    eprintln!("15 of {SESSIONS} sessions: a second pod is wanted after {took:.1?}");
+    let second = pods.existing("upf-1");
+    let address = upf_pod::wait_until_ready(&second);
+    let (other, _) = networks.smf_at("192.0.2.3", &address, 5);
+    let second_log = second.follow();
+
+    // The first SMF has no more sessions, so the second pod is drained. Its sessions stay as long
+    // as their SMF lets them.
+    assert!(smf.stop().status.success());
+    let took = wait_until_wanted(&cluster, 1, PATIENCE);
+    eprintln!("5 of {} sessions: one pod is wanted after {took:.1?}", 2 * SESSIONS);
+    eventually("it is drained", || metric(&second, "upf_draining") == Some(1.0));
+    for _ in 0..20 {
+        assert_eq!(metric(&second, "upf_sessions"), Some(5.0), "a session is lost");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(other.stop().status.success());
+    eventually("its pod has ended", || second.object().is_null());
+    let log = second_log.wait().stdout;
+    assert!(log.contains("ending without associations"), "{log}");
+    assert_eq!(first.restarts(), 0);
+    drop(metrics);
+}
