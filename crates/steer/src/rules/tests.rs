@@ -150,3 +150,30 @@ fn masks_cover_their_length() {
     assert_eq!(prefix(128).mask(), [255; 16]);
     assert_eq!(prefix(20).mask()[..4], [255, 255, 0xf0, 0]);
 }
+
+#[test]
+fn frames_of_a_vlan_that_a_rule_names_are_compared_with_its_rules_only() {
+    let arp = Rule { ethertype: Some(0x0806), ..Rule::default() };
+    let of_vlan = |rule: Rule| Rule { vlan: Some(100), ..rule };
+    let ipv4 = of_vlan(Rule { ethertype: Some(IPV4), ..Rule::default() });
+    let rules = Rules::new(vec![arp, ipv4.clone()]).expect("sound rules");
+    let frame = |tag: [u8; 4], ethertype: u16| {
+        let [high, low] = ethertype.to_be_bytes();
+        let mut frame = [&[0; 12][..], &tag, &[high, low], &[0; 46]].concat();
+        frame[18] = 0x45;
+        frame
+    };
+    assert!(rules.matches(&frame([0x81, 0, 0x60, 100], IPV4)), "whatever the priority");
+    assert!(!rules.matches(&frame([0x81, 0, 0, 100], 0x0806)), "the general rule is not compared");
+    assert!(rules.matches(&frame([0x81, 0, 0, 99], 0x0806)));
+    assert!(!rules.matches(&frame([0x81, 0, 0, 99], IPV4)), "the rule of the VLAN is not compared");
+    assert!(rules.matches(&frame([0x88, 0xa8, 0, 100], 0x0806)), "a service tag names no VLAN");
+    // Without a general rule everything else is claimed.
+    let rules = Rules::new(vec![ipv4]).expect("sound rules");
+    assert!(rules.matches(&[0; 60]) && rules.matches(&frame([0x81, 0, 0, 99], IPV4)));
+    assert!(!rules.matches(&frame([0x81, 0, 0, 100], 0x0806)));
+    for id in [0, 4095] {
+        let rule = Rule { vlan: Some(id), ..Rule::default() };
+        assert_eq!(rule.check(), Err(RuleFault::NoVlan(id)));
+    }
+}
