@@ -443,7 +443,7 @@ fn bind_until(address: SocketAddr, end: Instant) -> io::Result<UdpSocket> {
             Err(error) => return Err(error),
             Ok(socket) => {
                 socket.set_nonblocking(true)?;
-                // Without CAP_NET_ADMIN the host limits it (net.core.rmem_max), which is acceptable.
+                // Without CAP_NET_ADMIN the host limits it (net.core.rmem_max), which will do.
                 let forced = sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER);
                 let _ = forced.or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER));
                 return Ok(socket);

@@ -147,7 +147,7 @@ impl raw::AfXdp {
             interface: interface.name.clone(),
             index: interface.index,
             mode: match self.mode {
-                AfXdpMode::Auto if is_aggregate(interface) => af_xdp::Mode::GenericCopy,
+                AfXdpMode::Auto if preflight::is_aggregate(interface) => af_xdp::Mode::GenericCopy,
                 AfXdpMode::Auto => af_xdp::Mode::Auto,
                 AfXdpMode::ZeroCopy => af_xdp::Mode::ZeroCopy,
                 AfXdpMode::NativeCopy => af_xdp::Mode::NativeCopy,
@@ -162,12 +162,6 @@ impl raw::AfXdp {
             virtual_device: interface.is_virtual,
         }
     }
-}
-
-/// Returns true if the interface is made of others, which receive its frames. In the driver, XDP
-/// runs on those, and redirects no frame to a socket of the interface itself.
-pub(super) fn is_aggregate(interface: &Interface) -> bool {
-    ["bonding", "team"].contains(&&*interface.driver)
 }
 
 /// Opens the port again, on an interface that has taken the place of a removed one or has other

@@ -3,7 +3,6 @@
 use fastlane_af_xdp as af_xdp;
 use fastlane_kernel::Interface;
 
-use super::af_xdp::is_aggregate;
 use crate::Error;
 use crate::agent::Interfaces;
 use crate::config::plan::{KernelPlan, Plan, PortPlan};
@@ -86,6 +85,12 @@ pub(super) fn of_af_xdp(
         return Err(Error::port(&port.name, reason));
     }
     Ok(interface)
+}
+
+/// Returns true if the interface is made of others, which receive its frames. In the driver, XDP
+/// runs on those, and redirects no frame to a socket of the interface itself.
+pub(super) fn is_aggregate(interface: &Interface) -> bool {
+    ["bonding", "team"].contains(&&*interface.driver)
 }
 
 /// Checks the interface of an AF_PACKET port.
