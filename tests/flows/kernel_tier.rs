@@ -81,3 +81,23 @@ fn packets_to_a_port_of_lanes_are_linuxs() {
     assert!(firewall.count("linux_not_our_port") > before + 500);
     firewall.router.stop();
 }
+
+#[test]
+fn flows_by_an_interface_that_does_not_transmit_are_linuxs() {
+    let Some(firewall) = Firewall::new(Tier::Kernel, "mute", &[RULES]) else { return };
+    let udp = firewall.datagrams(5353);
+    assert!(udp.exchange().is_some());
+    firewall.wait_until_fast(5353);
+    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    firewall.routed.far.run(&["ethtool", "-K", "wire1", "gro", "off"]);
+    eventually("the slow path notices it", || {
+        let _ = udp.exchange();
+        firewall.count("linux_not_our_port") > 0
+    });
+    assert!(udp.exchange().is_some(), "by Linux");
+    let offload = firewall.offload.as_ref().expect("it runs");
+    assert!(offload.stderr().contains("`wire1` does not transmit"), "{}", offload.stderr());
+    firewall.routed.far.run(&["ethtool", "-K", "wire1", "gro", "on"]);
+    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    firewall.router.stop();
+}

@@ -18,7 +18,7 @@ const IMPORTS: [(&str, &[&str]); 28] = [
     ("fastlane-table", &[]),
     ("fastlane-core", &["table", "wire"]),
     ("fastlane-capture", &["core", "table"]),
-    ("fastlane-flow-tier", &["mirror", "steer", "table"]),
+    ("fastlane-flow-tier", &["mirror", "netlink", "steer", "table"]),
     ("fastlane-hold", &["core"]),
     ("fastlane-sharding", &["core", "table"]),
     ("fastlane-steer", &["wire"]),

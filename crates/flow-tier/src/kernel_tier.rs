@@ -158,8 +158,9 @@ impl KernelTier {
         Ok(Self { programs, program, tables, pins, links, serials, last_serial, generation, times })
     }
 
-    /// Attaches the program to an interface, if it is not attached, and lets flows arrive on it and
-    /// leave by it. Call it again if the Ethernet address has changed.
+    /// Attaches the program to an interface, if it is not attached, and lets flows arrive on it and,
+    /// if it [transmits](Self::transmits) redirected frames, leave by it. Call it again if the
+    /// Ethernet address has changed, or an interface may have begun to transmit.
     ///
     /// # Errors
     /// Returns [`TierError::Program`] if another XDP program is attached, or the interface is
@@ -172,12 +173,6 @@ impl KernelTier {
         if self.tables.entrances.get(&index, 0).ok() != Some(entrance) {
             self.tables.entrances.insert(index, entrance, 0).map_err(refused)?;
         }
-        if self.tables.exits.get(index, 0).is_err() {
-            let inserted = self.tables.exits.insert(index, index, None, 0);
-            inserted.map_err(|error| {
-                ProgramError::system(action(), io::Error::other(error.to_string()))
-            })?;
-        }
         if !self.links.contains_key(&index) {
             let link = self.link(port)?;
             if let Some(pins) = &self.pins {
@@ -188,7 +183,33 @@ impl KernelTier {
             }
             self.links.insert(index, link);
         }
+        self.set_exit(port)
+    }
+
+    /// Lets flows leave by an interface that transmits redirected frames, and by no other: Linux
+    /// would drop them. Kernels before 6.3 do not tell; there all interfaces are exits.
+    fn set_exit(&mut self, port: &TierPort) -> Result<(), TierError> {
+        let index = port.index;
+        // A generic program has the frame transmitted like any other.
+        let transmits = port.mode == Some(XdpMode::Generic)
+            || fastlane_netlink::transmits_redirected(index).unwrap_or(true);
+        let is_exit = self.transmits(index);
+        if transmits && !is_exit {
+            let action = format!("adding `{}` to the exits of the kernel tier", port.interface);
+            let inserted = self.tables.exits.insert(index, index, None, 0);
+            inserted.map_err(|error| {
+                ProgramError::system(action, io::Error::other(error.to_string()))
+            })?;
+        } else if !transmits && is_exit {
+            let _ = self.tables.exits.remove(index); // Linux may have removed it
+        }
         Ok(())
+    }
+
+    /// Returns true if flows leave by an interface.
+    #[must_use]
+    pub fn transmits(&self, interface: u32) -> bool {
+        self.tables.exits.get(interface, 0).is_ok()
     }
 
     fn link(&self, port: &TierPort) -> Result<OwnedFd, ProgramError> {

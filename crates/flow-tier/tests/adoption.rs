@@ -48,6 +48,8 @@ fn configure() {
         ip(&format!("link add {name} address 02:00:00:00:00:01 type veth peer {name}-far"));
         ip(&format!("link set {name} up"));
         ip(&format!("link set {name}-far up"));
+        // Only then the driver transmits redirected frames.
+        command("ethtool", &format!("-K {name}-far gro on"));
         ip(&format!("address add {net}.0.0.1/8 dev {name}"));
         ip(&format!("neigh add {net}.0.0.2 lladdr 02:00:00:00:00:09 dev {name} nud permanent"));
     }
@@ -257,4 +259,30 @@ fn mistakes_are_named_with_their_remedy() {
     let error = KernelTier::open(CAPACITY, Path::new("/tmp/fastlane-no-bpf/x")).unwrap_err();
     let _ = std::fs::remove_dir("/tmp/fastlane-no-bpf");
     assert!(error.to_string().contains("mount -t bpf"), "{error}");
+}
+
+#[test]
+fn an_interface_that_does_not_transmit_is_no_exit() {
+    if !private("tier-exits") {
+        return;
+    }
+    configure();
+    command("ethtool", "-K out-far gro off");
+    let mut tier = KernelTier::load(CAPACITY).unwrap();
+    attach(&mut tier);
+    tier.insert(&flow(0)).unwrap();
+    tier.publish(&status(now())).unwrap();
+    assert!(!tier.transmits(port("out").index));
+    assert!(!is_forwarded(&mut tier), "the driver would drop it");
+    let counts = tier.outcomes().unwrap();
+    let count = counts.iter().find(|count| count.outcome == TierOutcome::NotOurPort).unwrap();
+    assert_eq!(count.packets, 1);
+    command("ethtool", "-K out-far gro on");
+    attach(&mut tier);
+    assert!(tier.transmits(port("out").index));
+    assert!(is_forwarded(&mut tier));
+    command("ethtool", "-K out-far gro off");
+    attach(&mut tier);
+    tier.forget_hops().unwrap();
+    assert!(!is_forwarded(&mut tier));
 }

@@ -3,14 +3,18 @@
 #![forbid(unsafe_code)]
 
 mod link_events;
+mod xdp_features;
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink,
+};
 
 pub use link_events::{LinkEvent, LinkEvents};
+pub use xdp_features::transmits_redirected;
 
 /// Length of `struct nlmsghdr`.
 const HEADER: usize = 16;
@@ -92,16 +96,27 @@ pub fn ask(request: Request) -> io::Result<Vec<Vec<u8>>> {
 /// # Errors
 /// The kernel's answer.
 pub fn each(request: Request, take: impl FnMut(&[u8])) -> io::Result<()> {
-    let socket = socket()?;
+    // Protocol 0 is NETLINK_ROUTE.
+    exchange(None, request, take)
+}
+
+/// Sends a request of generic netlink and returns the bodies of the replies.
+fn ask_generic(request: Request) -> io::Result<Vec<Vec<u8>>> {
+    let mut bodies = Vec::new();
+    exchange(Some(netlink::GENERIC), request, |body| bodies.push(body.to_vec()))?;
+    Ok(bodies)
+}
+
+fn exchange(
+    protocol: Option<Protocol>,
+    request: Request,
+    take: impl FnMut(&[u8]),
+) -> io::Result<()> {
+    let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
+    let socket = rustix::net::socket_with(family, SocketType::RAW, flags, protocol)?;
     // A socket that was not connected talks to the kernel.
     rustix::net::send(&socket, &request.finish(), SendFlags::empty())?;
     answers(&socket, take)
-}
-
-fn socket() -> io::Result<OwnedFd> {
-    // Protocol 0 is NETLINK_ROUTE.
-    let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
-    Ok(rustix::net::socket_with(family, SocketType::RAW, flags, None)?)
 }
 
 fn answers(socket: &OwnedFd, mut take: impl FnMut(&[u8])) -> io::Result<()> {

@@ -1,8 +1,10 @@
 //! Ports of the kernel tier: attaches its program to their interfaces, and makes it forget next
 //! hops when Linux's routes, neighbours, links or addresses change.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use fastlane::config::KernelPort;
 use fastlane::flow_tier::{Adoption, KernelTier, SharedTier, TierPort};
@@ -12,6 +14,9 @@ use crate::settings::Settings;
 
 /// Directory of the pins of all applications.
 const PINS: &str = "/sys/fs/bpf/fastlane-flows";
+
+/// Time between two looks at interfaces: no event tells when one begins to transmit, or ends it.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Settings of the kernel tier of an application.
 #[derive(Clone, Debug)]
@@ -45,6 +50,10 @@ pub(super) struct TierPorts {
     settings: TierSettings,
     tier: SharedTier,
     listener: RouteListener,
+    /// Interfaces that do not transmit redirected frames.
+    mute: BTreeSet<String>,
+    /// Time of the next look at the interfaces.
+    next_look: Instant,
 }
 
 impl TierPorts {
@@ -57,7 +66,13 @@ impl TierPorts {
             .map_err(|error| format!("the routes of Linux cannot be followed: {error}"))?;
         let opened = KernelTier::open(capacity, &settings.pins);
         let (tier, adoption) = opened.map_err(|error| error.to_string())?;
-        let mut ports = Self { settings: settings.clone(), tier: SharedTier::new(tier), listener };
+        let mut ports = Self {
+            settings: settings.clone(),
+            tier: SharedTier::new(tier),
+            listener,
+            mute: BTreeSet::new(),
+            next_look: Instant::now(),
+        };
         if let Some(missing) = ports.attach()? {
             return Err(format!(
                 "no interface `{missing}` in this network namespace: `ip link` lists those that are"
@@ -86,7 +101,11 @@ impl TierPorts {
         if change >= RouteChange::Routes {
             self.forget_hops()?;
         }
-        if change == RouteChange::Links
+        let must_look = Instant::now() >= self.next_look;
+        if must_look {
+            self.next_look = Instant::now() + LOOK_INTERVAL;
+        }
+        if (change == RouteChange::Links || must_look)
             && let Err(error) = self.attach()
         {
             // The interface may be busy for a moment; the next change tries again.
@@ -124,6 +143,16 @@ impl TierPorts {
                 forwards_back: self.settings.app.same_interface,
             });
             attached.map_err(|error| error.to_string())?;
+            let (name, transmits) = (&port.interface, tier.transmits(link.index));
+            if !transmits && self.mute.insert(name.clone()) {
+                eprintln!(
+                    "router offload: `{name}` does not transmit redirected frames, so flows by it \
+                     are left to Linux; its driver must support it (ndo_xdp_xmit), and the other \
+                     end of a veth pair needs GRO (`ethtool -K IFACE gro on`, while it is up)"
+                );
+            } else if transmits && self.mute.remove(name) {
+                eprintln!("router offload: `{name}` transmits redirected frames now");
+            }
         }
         let others: Vec<u32> = tier.interfaces().filter(|it| !present.contains(it)).collect();
         for other in others {
