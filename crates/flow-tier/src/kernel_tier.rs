@@ -158,8 +158,8 @@ impl KernelTier {
         Ok(Self { programs, program, tables, pins, links, serials, last_serial, generation, times })
     }
 
-    /// Attaches the program to an interface, if it is not attached, and lets flows arrive on it and,
-    /// if it [transmits](Self::transmits) redirected frames, leave by it. Call it again if the
+    /// Attaches the program to an interface, if it is not attached. Flows may then arrive on it
+    /// and, if it [transmits](Self::transmits) redirected frames, leave by it. Call it again if the
     /// Ethernet address has changed, or an interface may have begun to transmit.
     ///
     /// # Errors
