@@ -2,7 +2,7 @@
 //! through it.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
@@ -382,7 +382,11 @@ pub(crate) fn transfer(from: &mut TcpStream, to: &mut TcpStream, length: usize) 
         let (mut buffer, mut received) = (vec![0; BLOCK], 0);
         while received < length {
             let room = BLOCK.min(length - received);
-            let count = to.read(&mut buffer[..room]).expect("the connection lives");
+            let count = match to.read(&mut buffer[..room]) {
+                // A socket with a timeout is interrupted when the process is frozen.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                count => count.expect("the connection lives"),
+            };
             assert!(count > 0, "the connection ended after {received} bytes");
             let start = received % 251;
             assert!(buffer[..count] == block[start..start + count], "bytes changed");
