@@ -3,22 +3,20 @@
 use fastlane_tests::{Guest, Kernel};
 
 /// Test programs with the folders of their packages, and arguments.
-const PROGRAMS: [[&str; 3]; 5] = [
+const PROGRAMS: [[&str; 3]; 4] = [
     ["crates/steer", "interfaces", ""],
     ["crates/af-xdp", "veth", ""],
     ["crates/kernel", "af_packet_port", ""],
     ["tests", "beside_linux", ""],
-    ["tests", "vlan", ""],
 ];
 
 /// The same for Linux 6.1 and 6.12, which do not tell what a veth without carrier drops: 0 of 100
 /// packets are counted, where 6.18 and 7.3 tell all (docs/drivers.md).
-const OLDER: [[&str; 3]; 5] = [
+const OLDER: [[&str; 3]; 4] = [
     PROGRAMS[0],
     ["crates/af-xdp", "veth", "--skip what_the_device_does_not_take_is_counted"],
     PROGRAMS[2],
     PROGRAMS[3],
-    PROGRAMS[4],
 ];
 
 #[test]
