@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use fastlane_tests::upf::messages::{RuleVersion, SessionRequest};
+use fastlane_tests::upf::messages::SessionRequest;
 use fastlane_tests::upf::{Driver, Session, Smf, Traffic, UpfLab};
 use fastlane_tests::{Cluster, Host, PATIENCE, Process, repository};
 use serde_json::{Value, json};
@@ -126,19 +126,7 @@ impl Peers {
     fn new(lab: &UpfLab) -> Self {
         let mut smf = lab.smf();
         smf.associate();
-        let session = |number: u32| SessionRequest {
-            cp_seid: number.into(),
-            version: RuleVersion {
-                peer: [10, 30, 0, 2].into(),
-                teid: 0x1000 + number,
-                tos: 4,
-                qfi: 1,
-                is_open: true,
-                is_buffering: false,
-            },
-            threshold: 4000,
-            is_complex: false,
-        };
+        let session = |number| SessionRequest::open(number, 4000);
         let sessions = (1..=4).map(|number| smf.establish(&session(number))).collect();
         Self { smf, traffic: lab.traffic(), sessions }
     }

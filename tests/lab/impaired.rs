@@ -1,9 +1,7 @@
 //! An N4 interface that delays, loses, repeats, reorders and corrupts datagrams (netem): PFCP
 //! retransmits, and each request is carried out once.
 
-use std::net::Ipv4Addr;
-
-use fastlane_tests::upf::messages::{RuleVersion, SessionRequest};
+use fastlane_tests::upf::messages::SessionRequest;
 use fastlane_tests::upf::{Driver, UpfLab};
 use fastlane_tests::{Guest, Kernel, load_modules};
 use serde_json::Value;
@@ -12,15 +10,7 @@ use serde_json::Value;
 const SESSIONS: u32 = 40;
 
 fn request(number: u32) -> SessionRequest {
-    let version = RuleVersion {
-        peer: Ipv4Addr::new(10, 30, 0, 2),
-        teid: 0x1000 + number,
-        tos: 4,
-        qfi: 9,
-        is_open: true,
-        is_buffering: false,
-    };
-    SessionRequest { cp_seid: number.into(), version, threshold: 1 << 30, is_complex: false }
+    SessionRequest::open(number, 1 << 30)
 }
 
 /// Returns the number of sessions of all associations, as the API shows it.

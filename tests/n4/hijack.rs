@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fastlane_pfcp::Message;
-use fastlane_tests::upf::messages::{self, RuleVersion, SessionRequest};
+use fastlane_tests::upf::messages::{self, SessionRequest};
 use fastlane_tests::upf::{Driver, Session, Smf, Upf, UpfLab, accepted};
 use fastlane_tests::{DropFlag, Host, eventually};
 use serde_json::{Value, json};
@@ -182,15 +182,7 @@ fn node_at(nodes: &[(Socket, RawNode)], socket: Socket) -> &RawNode {
 }
 
 fn request(number: u32) -> SessionRequest {
-    let version = RuleVersion {
-        peer: [10, 30, 0, 2].into(),
-        teid: 0x1000 + number,
-        tos: 4,
-        qfi: 1,
-        is_open: true,
-        is_buffering: false,
-    };
-    SessionRequest { cp_seid: number.into(), version, threshold: 1 << 30, is_complex: false }
+    SessionRequest::open(number, 1 << 30)
 }
 
 #[test]

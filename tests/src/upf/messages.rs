@@ -44,6 +44,22 @@ pub struct SessionRequest {
     pub is_complex: bool,
 }
 
+impl SessionRequest {
+    /// Creates the request for session `number` with one gNB and an open gate.
+    #[must_use]
+    pub fn open(number: u32, threshold: u64) -> Self {
+        let version = RuleVersion {
+            peer: Ipv4Addr::new(10, 30, 0, 2),
+            teid: 0x1000 + number,
+            tos: 4,
+            qfi: 1,
+            is_open: true,
+            is_buffering: false,
+        };
+        Self { cp_seid: number.into(), version, threshold, is_complex: false }
+    }
+}
+
 /// Writes a message.
 pub fn message(header: Header, body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut datagram = Vec::with_capacity(512);
