@@ -23,11 +23,32 @@ impl Plan {
             if usize::from(plan.id.0) == port {
                 settings.driver = driver.clone();
             }
-            // The path into Linux stays; a removal has the default.
-            settings.kernel = None;
-            (settings.on_removal, settings.reopen_within_s) = (None, None);
+            settings.kernel = None; // the path into Linux stays
+            if !settings.driver.is_shared() && !matches!(settings.driver, Driver::Dpdk(_)) {
+                (settings.on_removal, settings.reopen_within_s) = (None, None);
+            }
         }
         let mut ports = Self::new(raw, &self.source.program)?.ports;
         Ok(ports.swap_remove(port))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_removal_does_stays_where_the_driver_knows_it() {
+        let wire = json!({"driver": {"af-xdp": {"interface": "a"}}, "on-removal": "exit"});
+        let raw = serde_json::from_value(json!({"ports": {"wire": wire}})).unwrap();
+        let plan = Plan::new(raw, "test").unwrap();
+        let with = |driver| {
+            let driver = serde_json::from_value(driver).unwrap();
+            plan.with_driver(0, driver, plan.ports.iter()).unwrap()
+        };
+        assert_eq!(with(json!({"af-packet": {"interface": "a"}})).reopen_within, None);
+        with(json!({"memif": {"socket": "@a", "role": "client"}})); // it is not refused
     }
 }
