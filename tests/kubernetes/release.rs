@@ -28,9 +28,24 @@ impl<'a> Release<'a> {
         let image = json!({"repository": repository_name, "tag": tag, "pullPolicy": "Never"});
         let release = Self { cluster };
         release.uninstall();
+        if api == "dra" {
+            release.wait_until_no_plugin_serves();
+        }
         let values = json!({"image": image, "pools": pools, "api": api, "memifLinks": 2});
         release.helm("install", &["--create-namespace"], &values);
         release
+    }
+
+    /// Waits until the node offers no device of a device plugin. Kubelet tells the scheduler some
+    /// 10 s after the plugin's end; pods that are scheduled until then are rejected.
+    #[track_caller]
+    fn wait_until_no_plugin_serves(&self) {
+        let words = ["kubectl", "get", "nodes", "--output=jsonpath={.items[*].status.allocatable}"];
+        eventually("the node offers no device of a plugin", || {
+            let offers: Value = serde_json::from_str(&self.cluster.run(&words)).expect("JSON");
+            let mut offers = offers.as_object().expect("resources").iter();
+            offers.all(|(name, count)| !name.starts_with("fastlane.dev/") || count == "0")
+        });
     }
 
     /// Adds autoscalers to the release.

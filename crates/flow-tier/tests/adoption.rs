@@ -13,6 +13,7 @@ use fastlane_mirror::flows::{
 use fastlane_table::EntryId;
 use fastlane_testing::namespace::{command, ip, private};
 use fastlane_testing::skip;
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
 /// A BPF file system of a test.
 struct BpfFileSystem(PathBuf);
@@ -116,6 +117,13 @@ fn frame() -> Vec<u8> {
     frame
 }
 
+/// Keeps this thread on its CPU: each CPU remembers next hops of its own.
+fn stay_on_this_cpu() {
+    let mut cpus = CpuSet::new();
+    cpus.set(sched_getcpu());
+    sched_setaffinity(None, &cpus).unwrap();
+}
+
 fn is_forwarded(tier: &mut KernelTier) -> bool {
     let run = tier.test_run(port("in").index, &frame(), 1).unwrap();
     assert!(!run.is_forwarded || run.frame[..6] == NEXT_HOP);
@@ -163,6 +171,7 @@ fn next_hops_are_remembered_while_routes_are_followed() {
     if !private("tier-hops") {
         return;
     }
+    stay_on_this_cpu();
     configure();
     let mut tier = KernelTier::load(CAPACITY).unwrap();
     attach(&mut tier);
