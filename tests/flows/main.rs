@@ -4,6 +4,7 @@
 mod addresses;
 mod closing;
 mod deletion;
+mod egress;
 mod firewall;
 mod kernel_tier;
 mod left_to_linux;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fastlane::mirror::conntrack::{ConntrackChange, ConntrackListener, ConntrackWriter, Groups};
@@ -51,43 +51,56 @@ fn receive(socket: &UdpSocket, done: &AtomicBool) -> Received {
     }
 }
 
-/// Sends numbered datagrams, a few in each millisecond, until `done`. Returns their number.
-fn send(udp: &Datagrams, done: &AtomicBool) -> u32 {
-    let mut number = 0;
+/// Sends numbered datagrams, 10,000 per second, until `done`, and counts them in `sent`.
+fn send(udp: &Datagrams, done: &AtomicBool, sent: &AtomicU32) {
     let mut next = Instant::now();
     while !done.load(Ordering::Relaxed) {
-        for _ in 0..2 {
+        for _ in 0..10 {
+            let number = sent.fetch_add(1, Ordering::Relaxed);
             udp.near.send_to(&u32::to_be_bytes(number), udp.to).expect("a route");
-            number += 1;
         }
         // What a time without a CPU has delayed is not made up for: no queue overflows.
         next = Instant::now().max(next + Duration::from_millis(1));
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
-    number
 }
 
-/// Runs `change` while a stream of datagrams passes, of which none may be lost or come twice.
+/// Runs `change` while a stream of datagrams passes, of which none may be lost or come twice. It
+/// can ask for the number of those that were sent.
 #[track_caller]
-fn during_stream(firewall: &mut Firewall, udp: &Datagrams, change: impl FnOnce(&mut Firewall)) {
+fn during_stream(
+    firewall: &mut Firewall,
+    udp: &Datagrams,
+    change: impl FnOnce(&mut Firewall, &dyn Fn() -> u32),
+) {
+    let sent = AtomicU32::new(0);
     let (sent_all, received_all) = (AtomicBool::new(false), AtomicBool::new(false));
     rustix::net::sockopt::set_socket_recv_buffer_size_force(&udp.far, 8 << 20).expect("as root");
-    let (sent, received) = std::thread::scope(|scope| {
+    let received = std::thread::scope(|scope| {
         let receiver = scope.spawn(|| receive(&udp.far, &received_all));
-        let sender = scope.spawn(|| send(udp, &sent_all));
+        let sender = scope.spawn(|| send(udp, &sent_all, &sent));
         let end = (DropFlag(&sent_all), DropFlag(&received_all));
-        change(firewall);
+        change(firewall, &|| sent.load(Ordering::Relaxed));
         drop(end.0);
-        let sent = sender.join().expect("it does not panic");
+        sender.join().expect("it does not panic");
         drop(end.1);
-        (sent, receiver.join().expect("it does not panic"))
+        receiver.join().expect("it does not panic")
     });
+    let sent = sent.into_inner();
     println!("{sent} datagrams, displaced by up to {}", received.displacement);
     let lost = (0..sent).filter(|number| !received.numbers.contains(number)).count();
     let counted = fastlane_tests::routed::counters(&firewall.router, &[]);
     assert_eq!((lost, received.duplicates), (0, 0), "of {sent}; {counted:?}");
     // A burst of the lane may overtake what waits for Linux, and Linux may hold some of it.
     assert!(received.displacement <= 256, "{} datagrams", received.displacement);
+}
+
+/// Datagrams of the story with all changes, and kills of the slow path meanwhile.
+fn datagrams_and_kills() -> (u32, u32) {
+    match std::env::var_os("FASTLANE_SOAK") {
+        Some(_) => (10_000_000, 200),
+        None => (100_000, 20),
+    }
 }
 
 fn r27_r28_nothing_is_lost_or_doubled_while_flows_come_and_go(tier: Tier) {
@@ -106,25 +119,37 @@ fn r27_r28_nothing_is_lost_or_doubled_while_flows_come_and_go(tier: Tier) {
     let set = |bits| ConntrackChange { mark: Some((bits, 1)), ..ConntrackChange::of(&connection) };
     let forwarded = firewall.count("forwarded");
     let linux = firewall.count("linux_no_flow");
-    during_stream(&mut firewall, &udp, |firewall| {
-        for _ in 0..20 {
+    let (datagrams, kills) = datagrams_and_kills();
+    during_stream(&mut firewall, &udp, |firewall, sent| {
+        let mut rounds = 0;
+        while sent() < datagrams || rounds < kills {
             // Linux's own rule marks the connection again with its next packet.
             writer.apply([set(0)]).unwrap();
             std::thread::sleep(Duration::from_millis(50));
-        }
-        for metric in 1..20 {
+            let metric = 1 + rounds % 2;
             firewall.routed.ip(&format!("route add 10.78.0.2/32 dev wire1 metric {metric}"));
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        for rule in 0..10 {
-            firewall.nft(&format!("add rule inet firewall forward tcp dport {rule} accept"));
+            firewall.routed.ip(&format!("route del 10.78.0.2/32 dev wire1 metric {metric}"));
+            firewall.routed.ip(&format!("neigh replace 10.78.0.3 lladdr {OTHER} dev wire1"));
             std::thread::sleep(Duration::from_millis(50));
+            firewall.nft("add table inet churn");
+            firewall.nft("delete table inet churn");
+            std::thread::sleep(Duration::from_millis(50));
+            if rounds < kills {
+                firewall.kill_offload();
+                std::thread::sleep(Duration::from_millis(100));
+                firewall.start_offload();
+            }
+            rounds += 1;
         }
     });
-    assert!(firewall.count("forwarded") > forwarded + 1000, "most are fast");
+    let fast = firewall.count("forwarded") - forwarded;
+    assert!(fast > u64::from(datagrams) / 4, "most are fast: {fast}");
     assert!(firewall.count("linux_no_flow") > linux + 20, "some are Linux's");
     firewall.router.stop();
 }
+
+/// Ethernet address of a neighbour that comes and goes.
+const OTHER: &str = "02:00:00:00:bb:03";
 
 fn r18_flows_survive_the_slow_path_and_its_successor_adopts_them(tier: Tier) {
     let flows = json!({ "capacity": 1024, "grace": 3000 });
@@ -138,7 +163,7 @@ fn r18_flows_survive_the_slow_path_and_its_successor_adopts_them(tier: Tier) {
     assert!(udp.exchange().is_some());
     firewall.wait_until_fast(5353);
     let rounds = if std::env::var_os("FASTLANE_SOAK").is_some() { 20 } else { 4 };
-    during_stream(&mut firewall, &udp, |firewall| {
+    during_stream(&mut firewall, &udp, |firewall, _| {
         for _ in 0..rounds {
             firewall.kill_offload();
             firewall.until_forwarded(50, || tcp.exchange(100_000));

@@ -92,7 +92,11 @@ pub fn program() -> Program {
             tables["flows"] = json!({ "capacity": flows.capacity * 2 });
             tables["offload"] = json!({ "capacity": 1 });
         }
-        Ok(json!({ "tables": tables }))
+        let mut defaults = json!({ "tables": tables });
+        if raw.mirror.is_some() {
+            defaults["mirror"] = json!({ "honour-traffic-control": true });
+        }
+        Ok(defaults)
     });
     program.offloading_flows()
 }

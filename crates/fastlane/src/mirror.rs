@@ -32,7 +32,7 @@ use vlan_interfaces::VlanInterfaces;
 
 pub use fastlane_mirror::{
     Error as MirrorError, FallbackReason, Family, NextHop, RouteChange, RouteListener, RouteLookup,
-    TableId, blackhole, conntrack, flows, query,
+    TableId, blackhole, conntrack, flows, ipsec, query,
 };
 
 /// Maximum number of neighbour probes requested of Linux per second.
@@ -119,6 +119,7 @@ impl MirrorService {
             },
             neighbours: raw.neighbours,
             count_routes: counts_routes,
+            honour_traffic_control: raw.honour_traffic_control,
             keep_alive: KeepAlive::All { rate: PROBES },
             ..plain
         };

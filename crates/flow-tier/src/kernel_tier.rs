@@ -43,6 +43,8 @@ pub struct TierPort {
     pub mode: Option<XdpMode>,
     /// True if packets may leave by this interface if they arrived on it.
     pub forwards_back: bool,
+    /// True if Linux delays or changes what leaves by this interface, so that flows do not.
+    pub has_traffic_control: bool,
 }
 
 /// Origin of a tier.
@@ -186,13 +188,14 @@ impl KernelTier {
         self.set_exit(port)
     }
 
-    /// Lets flows leave by an interface that transmits redirected frames, and by no other: Linux
-    /// would drop them. Kernels before 6.3 do not tell; there all interfaces are exits.
+    /// Lets flows leave by an interface that transmits redirected frames and has no traffic
+    /// control, and by no other: Linux would drop them, or not see them. Kernels before 6.3 do not tell; there all interfaces are exits.
     fn set_exit(&mut self, port: &TierPort) -> Result<(), TierError> {
         let index = port.index;
         // A generic program has the frame transmitted like any other.
-        let transmits = port.mode == Some(XdpMode::Generic)
+        let is_able = port.mode == Some(XdpMode::Generic)
             || fastlane_netlink::transmits_redirected(index).unwrap_or(true);
+        let transmits = is_able && !port.has_traffic_control;
         let is_exit = self.transmits(index);
         if transmits && !is_exit {
             let action = format!("adding `{}` to the exits of the kernel tier", port.interface);
@@ -202,6 +205,9 @@ impl KernelTier {
             })?;
         } else if !transmits && is_exit {
             let _ = self.tables.exits.remove(index); // Linux may have removed it
+            self.forget_hops().map_err(|error| {
+                ProgramError::system("forgetting the next hops of the kernel tier", error)
+            })?;
         }
         Ok(())
     }

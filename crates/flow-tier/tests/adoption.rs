@@ -61,7 +61,15 @@ fn port(name: &str) -> TierPort {
     let shown = command("ip", &format!("-o link show {name}"));
     let index = shown.split_once(':').unwrap().0.parse().unwrap();
     let (interface, mode) = (name.to_owned(), Some(XdpMode::Native));
-    TierPort { interface, index, mac: STATION, zone: 0, mode, forwards_back: false }
+    TierPort {
+        interface,
+        index,
+        mac: STATION,
+        zone: 0,
+        mode,
+        forwards_back: false,
+        has_traffic_control: false,
+    }
 }
 
 fn attach(tier: &mut KernelTier) {

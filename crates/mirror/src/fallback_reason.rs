@@ -39,11 +39,14 @@ pub enum FallbackReason {
     Policy = 15,
     /// The mirror has no such routing table.
     NoTable = 16,
+    /// Linux delays, changes or redirects what leaves by the interface of the route: it has a
+    /// queueing discipline or filters.
+    TrafficControl = 17,
 }
 
 impl FallbackReason {
     /// All reasons in numeric order; the first has the number 1.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Local,
         Self::Broadcast,
         Self::Multicast,
@@ -60,6 +63,7 @@ impl FallbackReason {
         Self::Incomplete,
         Self::Policy,
         Self::NoTable,
+        Self::TrafficControl,
     ];
 
     /// Converts a number from a table; unknown numbers become [`Self::Incomplete`].
@@ -89,6 +93,7 @@ impl FallbackReason {
             Self::Incomplete => "incomplete",
             Self::Policy => "policy",
             Self::NoTable => "no_table",
+            Self::TrafficControl => "traffic_control",
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Netlink follower: reads events and dumps, and updates the tables.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use super::message::{Dump, Link, Message, Reachability};
 use super::model::{Changes, Inconsistency, Model};
 use super::publish::{Occupancy, Publisher};
 use super::settings::{REST, RESYNC_PAUSE};
-use super::socket::{Dumper, ROUTING_GROUPS, Received, Socket};
+use super::socket::{Dumper, ROUTING_GROUPS, Received, Socket, TRAFFIC_CONTROL_GROUP};
 use super::{Error, Memories, MirrorSettings};
 
 mod neighbour_probes;
@@ -118,11 +119,13 @@ impl Follower {
         readers: &Arc<Readers>,
     ) -> Result<Self, Error> {
         let refused = |error| Error::kernel("subscribing to rtnetlink events", error);
+        let mut groups = ROUTING_GROUPS.to_vec();
+        groups.extend(settings.honour_traffic_control.then_some(TRAFFIC_CONTROL_GROUP));
         let mut publisher = Publisher::attach(&memories, &settings, readers)?;
         publisher.set_ports(ports, &Model::default());
         let mut follower = Self {
             // Events first, so that nothing is missed between the dumps and them.
-            events: Socket::of_events(&ROUTING_GROUPS, settings.receive_buffer).map_err(refused)?,
+            events: Socket::of_events(&groups, settings.receive_buffer).map_err(refused)?,
             dumper: Some(Dumper::new().map_err(refused)?),
             state: Model::new(&settings.tables),
             neighbour_probes: NeighbourProbes::new(settings.keep_alive),
@@ -367,19 +370,27 @@ impl Follower {
             return Err(failed(io::Error::other("the previous dump was abandoned")));
         };
         let (parts, dumped) = sync_channel(DUMP_BATCHES);
+        let controls = self.settings.honour_traffic_control;
         let done = std::thread::scope(|scope| {
             let dump_all = || {
                 let parts = parts; // the end of the thread is the end of the parts
-                let take = |messages| parts.send(messages).is_ok();
-                Dump::ALL.into_iter().try_fold(true, |whole, what| {
-                    let is_whole = dumper.dump(what, take).map_err(|error| refused(what, error));
-                    is_whole.map(|is_whole| whole && is_whole)
-                })
+                let mut dumps = VecDeque::from(Dump::ALL);
+                dumps.extend(controls.then_some(Dump::Disciplines));
+                let mut is_whole = true;
+                while let Some(what) = dumps.pop_front() {
+                    let take = |messages: Vec<Message>| {
+                        dumps.extend(messages.iter().filter_map(Dump::following));
+                        parts.send(messages).is_ok()
+                    };
+                    is_whole &= dumper.dump(what, take).map_err(|error| refused(what, error))?;
+                }
+                Ok(is_whole)
             };
             let thread = std::thread::Builder::new().name("mirror-dump".to_owned());
             let thread = thread.spawn_scoped(scope, dump_all).map_err(failed)?;
             let taken = self.apply_dump(dumped, fresh, backlog);
-            let whole = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let whole: Result<bool, Error> =
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             taken?;
             if !whole? {
                 self.statistics.interrupted += 1;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use fastlane_core::PortId;
 use fastlane_table::{Guard, Readers};
 
-use super::conntrack::{ConntrackEvent, ConntrackEvents};
+use super::conntrack::{ConnectionTuple, ConntrackEvent, ConntrackEvents};
+use super::ipsec::{IpsecPolicies, IpsecPolicy};
 use super::message::{Message, Messages};
 use super::model::{Changes, LOCAL, MAIN, Model, Target};
 use super::publish::Publisher;
@@ -30,6 +31,26 @@ pub fn conntrack(data: &[u8]) {
         assert_eq!(it.original.protocol, it.reply.protocol);
         assert!(it.helper.len() <= data.len() * 3);
     }
+}
+
+/// Parses arbitrary bytes as messages about IPsec policies, and asks them for a connection.
+pub fn ipsec(data: &[u8]) {
+    let (mut messages, mut policies) = (Messages::new(data), Vec::new());
+    while let Some(Ok((_, body))) = messages.next_body() {
+        policies.extend(IpsecPolicy::read(body).ok().flatten());
+    }
+    let policies = IpsecPolicies::new(policies);
+    let tuple = |source: [u8; 4], destination: [u8; 4], ports| ConnectionTuple {
+        source: source.into(),
+        destination: destination.into(),
+        protocol: 6,
+        ports,
+    };
+    let original = tuple([10, 0, 0, 1], [10, 2, 0, 2], [4000, 443]);
+    let reply = tuple([10, 2, 0, 2], [192, 0, 2, 1], [443, 5000]);
+    let covers = policies.cover(&original, &reply);
+    assert!(!covers || !policies.is_empty());
+    assert_eq!(covers, policies.cover(&reply, &original), "both directions are judged");
 }
 
 /// Applies messages to a model and writes the tables after every datagram of at most 256 bytes.

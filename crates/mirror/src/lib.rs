@@ -32,6 +32,7 @@ mod fallback_reason;
 pub mod flows;
 mod follower;
 pub mod fuzz;
+pub mod ipsec;
 mod lookup;
 mod memories;
 pub mod message;

@@ -19,6 +19,7 @@ mod nexthop;
 mod request;
 mod route;
 mod rule;
+mod traffic_control;
 
 pub use address::Address;
 pub use link::Link;
@@ -29,6 +30,7 @@ pub(super) use request::{Dump, probe};
 pub(crate) use route::read as read_route;
 pub use route::{Hop, Route, RouteKind};
 pub use rule::Rule;
+pub use traffic_control::{Effect, TrafficControl};
 
 /// Length of `struct nlmsghdr`.
 const HEADER: usize = 16;
@@ -78,6 +80,10 @@ pub enum Message {
     Rule(Rule),
     /// Removal of a routing rule.
     RuleRemoved(Rule),
+    /// New or changed traffic control.
+    TrafficControl(TrafficControl),
+    /// Removal of traffic control.
+    TrafficControlRemoved(TrafficControl),
     /// Changed forwarding settings; absent fields are unchanged.
     Netconf(Netconf),
     /// Removal of an interface's forwarding settings.
@@ -228,6 +234,14 @@ fn read(header: Header, body: &[u8]) -> Result<Message, Malformed> {
         (libc::RTM_NEWNETCONF, _) => netconf::read(body)?.map_or(Message::Other, Message::Netconf),
         (libc::RTM_DELNETCONF, _) => {
             netconf::read(body)?.map_or(Message::Other, Message::NetconfRemoved)
+        }
+        (libc::RTM_NEWQDISC, _) => Message::TrafficControl(traffic_control::read_discipline(body)?),
+        (libc::RTM_DELQDISC, _) => {
+            Message::TrafficControlRemoved(traffic_control::read_discipline(body)?)
+        }
+        (libc::RTM_NEWTFILTER, _) => Message::TrafficControl(traffic_control::read_filter(body)?),
+        (libc::RTM_DELTFILTER, _) => {
+            Message::TrafficControlRemoved(traffic_control::read_filter(body)?)
         }
         _ => Message::Other,
     };

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::message::{
-    Address, Hop, Link, Message, Neighbour, NextHop, NextHopKind, Position, Route, Rule,
+    Address, Effect, Hop, Link, Message, Neighbour, NextHop, NextHopKind, Position, Route, Rule,
+    TrafficControl,
 };
 use super::{FallbackReason, Prefix};
 
@@ -91,6 +92,8 @@ pub struct Model {
     rules: BTreeSet<Rule>,
     /// Interfaces whose routes Linux has flushed without events.
     flushed: BTreeSet<u32>,
+    /// Interfaces with traffic control for frames that leave.
+    controlled: BTreeSet<u32>,
 }
 
 impl Model {
@@ -141,6 +144,18 @@ impl Model {
                 changes.rules |= self.rules.insert(rule);
             }
             Message::RuleRemoved(rule) => changes.rules |= self.rules.remove(&rule),
+            Message::TrafficControl(TrafficControl { link, effect: Effect::Control }) => {
+                if self.controlled.insert(link) {
+                    changes.links.insert(link);
+                }
+            }
+            Message::TrafficControlRemoved(TrafficControl { link, effect }) => {
+                // Others may be left. What is removed with its parent has no event.
+                if effect != Effect::None && self.controlled.contains(&link) {
+                    changes.inconsistency = Some(Inconsistency::SilentChange);
+                }
+            }
+            Message::TrafficControl(_) => {}
             Message::Netconf(_) | Message::NetconfRemoved(_) => {}
             Message::Done(_) | Message::Ack(_) | Message::Overrun | Message::Other => {}
         }
@@ -163,6 +178,7 @@ impl Model {
     }
 
     fn link_gone(&mut self, index: u32, changes: &mut Changes) {
+        self.controlled.remove(&index);
         if self.links.remove(&index).is_some() {
             self.flushed.insert(index);
             changes.links.insert(index);
@@ -303,6 +319,12 @@ impl Model {
     #[must_use]
     pub fn is_usable(&self, link: u32) -> bool {
         !self.flushed.contains(&link) && self.links.get(&link).is_some_and(Link::is_usable)
+    }
+
+    /// Returns true if an interface has traffic control for frames that leave by it.
+    #[must_use]
+    pub fn has_traffic_control(&self, link: u32) -> bool {
+        self.controlled.contains(&link)
     }
 
     /// Returns the action for packets to a destination of a table, by the best route. A covering

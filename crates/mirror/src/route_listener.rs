@@ -7,8 +7,10 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use super::message::{Dump, Link, Message, Neighbour, Reachability, probe};
-use super::socket::{Dumper, NETCONF_GROUPS, ROUTING_GROUPS, Received, Socket};
+use super::message::{Dump, Effect, Link, Message, Neighbour, Reachability, TrafficControl, probe};
+use super::socket::{
+    Dumper, NETCONF_GROUPS, ROUTING_GROUPS, Received, Socket, TRAFFIC_CONTROL_GROUP,
+};
 
 /// Receive buffer for events in bytes.
 const EVENTS_BUFFER: usize = 4 << 20;
@@ -26,7 +28,7 @@ pub enum RouteChange {
     Links,
 }
 
-/// Listens for changes of links, addresses, neighbours, routes, rules and forwarding settings in
+/// Listens for changes of links, traffic control, addresses, neighbours, routes, rules and forwarding settings in
 /// the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct RouteListener {
@@ -46,7 +48,7 @@ impl RouteListener {
     /// # Errors
     /// Returns an error if the kernel refuses a socket.
     pub fn open() -> io::Result<Self> {
-        let groups = [&ROUTING_GROUPS[..], &NETCONF_GROUPS].concat();
+        let groups = [&ROUTING_GROUPS[..], &NETCONF_GROUPS, &[TRAFFIC_CONTROL_GROUP]].concat();
         Ok(Self {
             events: Socket::of_events(&groups, EVENTS_BUFFER)?,
             dumper: Dumper::new()?,
@@ -84,7 +86,19 @@ impl RouteListener {
                         RouteChange::Routes
                     }
                     Ok((_, Message::Other)) => RouteChange::Nothing,
-                    Ok((_, Message::Link(_) | Message::LinkRemoved(_) | Message::Overrun))
+                    Ok((_, Message::TrafficControl(it) | Message::TrafficControlRemoved(it)))
+                        if it.effect == Effect::None =>
+                    {
+                        RouteChange::Nothing
+                    }
+                    Ok((
+                        _,
+                        Message::Link(_)
+                        | Message::LinkRemoved(_)
+                        | Message::TrafficControl(_)
+                        | Message::TrafficControlRemoved(_)
+                        | Message::Overrun,
+                    ))
                     | Err(_) => RouteChange::Links,
                     Ok(_) => RouteChange::Routes,
                 };
@@ -107,6 +121,27 @@ impl RouteListener {
             true
         })?;
         Ok(links)
+    }
+
+    /// Returns the interfaces with traffic control for frames that leave.
+    ///
+    /// # Errors
+    /// Returns the error of the kernel.
+    pub fn controlled_links(&mut self) -> io::Result<BTreeSet<u32>> {
+        let (mut controlled, mut dumps) = (BTreeSet::new(), vec![Dump::Disciplines]);
+        while let Some(what) = dumps.pop() {
+            self.dumper.dump(what, |messages| {
+                dumps.extend(messages.iter().filter_map(Dump::following));
+                controlled.extend(messages.into_iter().filter_map(|message| match message {
+                    Message::TrafficControl(TrafficControl { link, effect: Effect::Control }) => {
+                        Some(link)
+                    }
+                    _ => None,
+                }));
+                true
+            })?;
+        }
+        Ok(controlled)
     }
 
     /// Asks Linux to confirm one stale neighbour on these interfaces, if a request is due: Linux
@@ -198,6 +233,27 @@ mod tests {
                 false => RouteChange::Routes,
             };
             assert!(change >= wanted, "{words}: {change:?}");
+        }
+        let index = |listener: &mut RouteListener| {
+            let mut links = listener.links().unwrap().into_iter();
+            links.find(|link| link.name == "veth0").unwrap().index
+        };
+        let veth0 = index(&mut listener);
+        let filter = "protocol ip u32 match u32 0 0 classid 1:1";
+        for (words, change, is_controlled) in [
+            ("qdisc add dev veth0 clsact".to_owned(), RouteChange::Links, false),
+            (format!("filter add dev veth0 ingress {filter}"), RouteChange::Nothing, false),
+            (format!("filter add dev veth0 egress {filter}"), RouteChange::Links, true),
+            ("qdisc del dev veth0 clsact".to_owned(), RouteChange::Links, false),
+            ("qdisc add dev veth0 root pfifo".to_owned(), RouteChange::Nothing, false),
+            ("qdisc replace dev veth0 root htb".to_owned(), RouteChange::Links, true),
+            ("qdisc del dev veth0 root".to_owned(), RouteChange::Links, false),
+        ] {
+            let done = std::process::Command::new("tc").args(words.split(' ')).status().unwrap();
+            assert!(done.success(), "{words}");
+            assert_eq!(listener.hear().unwrap(), change, "{words}");
+            let controlled = listener.controlled_links().unwrap();
+            assert_eq!(controlled.contains(&veth0), is_controlled, "{words}");
         }
         std::fs::write("/proc/sys/net/ipv4/conf/lo/forwarding", "1").unwrap();
         assert_eq!(listener.hear().unwrap(), RouteChange::Routes);

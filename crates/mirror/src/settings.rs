@@ -32,6 +32,9 @@ pub struct MirrorSettings {
     /// True if each destination has its own route number for counting. Otherwise routes with equal
     /// next hops share one.
     pub count_routes: bool,
+    /// True if packets are left to Linux that leave by an interface with traffic control
+    /// ([`FallbackReason::TrafficControl`](super::FallbackReason::TrafficControl)).
+    pub honour_traffic_control: bool,
     /// Receive buffer for events in bytes. Beyond it events are lost and everything is read again.
     pub receive_buffer: usize,
     /// Neighbours that are probed.
@@ -71,6 +74,7 @@ impl MirrorSettings {
             links: 1 << 10,
             addresses: 1 << 10,
             count_routes: false,
+            honour_traffic_control: false,
             receive_buffer: 8 << 20,
             keep_alive: KeepAlive::All { rate: 100 },
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
+use rustix::net::netlink::{NETFILTER, SocketAddrNetlink, XFRM};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt,
 };
@@ -33,6 +33,9 @@ pub(super) const ROUTING_GROUPS: [u32; 9] = [
     libc::RTNLGRP_IPV6_RULE,
     libc::RTNLGRP_NEXTHOP,
 ];
+
+/// Multicast group of traffic control.
+pub(super) const TRAFFIC_CONTROL_GROUP: u32 = libc::RTNLGRP_TC;
 
 /// Multicast groups of forwarding settings.
 pub(super) const NETCONF_GROUPS: [u32; 2] =
@@ -69,6 +72,16 @@ impl Socket {
     /// Subscribes to multicast groups of nfnetlink (`NFNLGRP_*`, below 33).
     pub(super) fn of_netfilter_events(groups: &[u32], receive_buffer: usize) -> io::Result<Self> {
         Self::subscribed(Some(NETFILTER), groups, receive_buffer)
+    }
+
+    /// Subscribes to multicast groups of IPsec (`XFRMNLGRP_*`).
+    pub(super) fn of_ipsec_events(groups: &[u32]) -> io::Result<Self> {
+        Self::subscribed(Some(XFRM), groups, DUMP_BUFFER)
+    }
+
+    /// Opens a socket for requests about IPsec whose replies are waited for.
+    pub(super) fn of_ipsec_requests() -> io::Result<Self> {
+        Self::new(Some(XFRM), DUMP_BUFFER, SocketFlags::empty())
     }
 
     fn subscribed(

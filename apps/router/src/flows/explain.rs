@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use clap::{Args, ValueEnum};
 use fastlane::mirror::conntrack::{Connection, ConnectionTuple, ConntrackListener, Groups};
 use fastlane::mirror::flows::{FlowStatus, Suitability};
+use fastlane::mirror::ipsec::PolicyReader;
 use fastlane::{now, slow};
 
 use super::list::{FlowList, ends};
@@ -62,7 +63,7 @@ impl ExplainArguments {
             }
             Some(flow) => lines.push(format!("linux: {}: {flow}", not_served(status))),
             None if !is_served => lines.push(format!("linux: {}", not_served(status))),
-            None => lines.push(format!("linux: {}", reason(status, tracked.as_ref()))),
+            None => lines.push(format!("linux: {}", reason(status, tracked.as_ref())?)),
         }
         if let Some(connection) = &tracked {
             lines.push(describe(connection));
@@ -90,15 +91,20 @@ fn not_served(status: Option<FlowStatus>) -> &'static str {
 }
 
 /// Returns the reason why a connection is not in the table.
-fn reason(status: Option<FlowStatus>, connection: Option<&Connection>) -> &'static str {
-    let Some(connection) = connection else { return "it tracks no such connection" };
-    match status.map(|status| status.policy().judge(connection)) {
+fn reason(
+    status: Option<FlowStatus>,
+    connection: Option<&Connection>,
+) -> Result<&'static str, String> {
+    let Some(connection) = connection else { return Ok("it tracks no such connection") };
+    let reader = PolicyReader::open();
+    let reader = reader.map_err(|error| format!("the IPsec policies cannot be read: {error}"))?;
+    Ok(match status.map(|status| status.policy().judge(connection, reader.policies())) {
         Some(Suitability::Refused(refusal)) => refusal.explanation(),
         _ => {
             "it may be fast, but is not in the table: the table is full, or Linux has not \
              reported it since `router offload` runs"
         }
-    }
+    })
 }
 
 fn describe(connection: &Connection) -> String {

@@ -185,8 +185,9 @@ impl Tables {
         let time = self.follower.timeout();
         let time =
             Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-        let mut files =
-            vec![PollFd::new(slow, PollFlags::IN), PollFd::new(&self.follower, PollFlags::IN)];
+        let mut files = vec![PollFd::new(slow, PollFlags::IN)];
+        let interrupts = self.follower.interrupts();
+        files.extend(interrupts.map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)));
         files.extend(self.tier_ports.as_ref().map(|ports| PollFd::new(ports, PollFlags::IN)));
         match poll(&mut files, Some(&time)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

@@ -1,7 +1,7 @@
 //! Ports of the kernel tier: attaches its program to their interfaces, and makes it forget next
 //! hops when Linux's routes, neighbours, links or addresses change.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,6 +17,13 @@ const PINS: &str = "/sys/fs/bpf/fastlane-flows";
 
 /// Time between two looks at interfaces: no event tells when one begins to transmit, or ends it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Reasons why flows do not leave by an interface.
+const MUTE: &str = "it does not transmit redirected frames; its driver must support it \
+    (ndo_xdp_xmit), and the other end of a veth pair needs GRO (`ethtool -K IFACE gro on`, while \
+    it is up)";
+const CONTROLLED: &str =
+    "it has traffic control, which `tc qdisc show` and `tc filter show dev IFACE egress` list";
 
 /// Settings of the kernel tier of an application.
 #[derive(Clone, Debug)]
@@ -50,8 +57,8 @@ pub(super) struct TierPorts {
     settings: TierSettings,
     tier: SharedTier,
     listener: RouteListener,
-    /// Interfaces that do not transmit redirected frames.
-    mute: BTreeSet<String>,
+    /// Interfaces by which flows do not leave, and the reason.
+    closed: BTreeMap<String, &'static str>,
     /// Time of the next look at the interfaces.
     next_look: Instant,
 }
@@ -70,7 +77,7 @@ impl TierPorts {
             settings: settings.clone(),
             tier: SharedTier::new(tier),
             listener,
-            mute: BTreeSet::new(),
+            closed: BTreeMap::new(),
             next_look: Instant::now(),
         };
         if let Some(missing) = ports.attach()? {
@@ -126,6 +133,8 @@ impl TierPorts {
     fn attach(&mut self) -> Result<Option<String>, String> {
         let links = self.listener.links();
         let links = links.map_err(|error| format!("cannot read the interfaces: {error}"))?;
+        let controlled = self.listener.controlled_links();
+        let controlled = controlled.map_err(|error| format!("cannot read `tc qdisc`: {error}"))?;
         let mut tier = self.tier.lock();
         let (mut missing, mut present) = (None, Vec::new());
         for port in &self.settings.ports {
@@ -134,6 +143,7 @@ impl TierPorts {
                 continue;
             };
             present.push(link.index);
+            let has_traffic_control = controlled.contains(&link.index);
             let attached = tier.attach(&TierPort {
                 interface: port.interface.clone(),
                 index: link.index,
@@ -141,17 +151,15 @@ impl TierPorts {
                 zone: self.settings.zone(&port.name),
                 mode: port.mode,
                 forwards_back: self.settings.app.same_interface,
+                has_traffic_control,
             });
             attached.map_err(|error| error.to_string())?;
-            let (name, transmits) = (&port.interface, tier.transmits(link.index));
-            if !transmits && self.mute.insert(name.clone()) {
-                eprintln!(
-                    "router offload: `{name}` does not transmit redirected frames, so flows by it \
-                     are left to Linux; its driver must support it (ndo_xdp_xmit), and the other \
-                     end of a veth pair needs GRO (`ethtool -K IFACE gro on`, while it is up)"
-                );
-            } else if transmits && self.mute.remove(name) {
-                eprintln!("router offload: `{name}` transmits redirected frames now");
+            let (name, is_exit) = (&port.interface, tier.transmits(link.index));
+            let reason = if has_traffic_control { CONTROLLED } else { MUTE };
+            if is_exit && self.closed.remove(name).is_some() {
+                eprintln!("router offload: flows leave by `{name}` now");
+            } else if !is_exit && self.closed.insert(name.clone(), reason) != Some(reason) {
+                eprintln!("router offload: flows by `{name}` are left to Linux: {reason}");
             }
         }
         let others: Vec<u32> = tier.interfaces().filter(|it| !present.contains(it)).collect();

@@ -136,6 +136,7 @@ fn tier() -> KernelTier {
             zone: 0,
             mode: Some(XdpMode::Generic),
             forwards_back: false,
+            has_traffic_control: false,
         })
         .unwrap();
     }

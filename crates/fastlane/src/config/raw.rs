@@ -339,11 +339,21 @@ pub struct Mirror {
     /// If true, each destination has its own number for counters. Otherwise destinations with the
     /// same next hop share one, and lanes read less memory.
     pub count_routes: bool,
+    /// If true, packets are left to Linux whose exit has traffic control: a queueing discipline
+    /// that does more than queue, or filters of `clsact` for frames that leave. Default: false, of
+    /// the router true.
+    pub honour_traffic_control: bool,
 }
 
 impl Default for Mirror {
     fn default() -> Self {
-        Self { routes: 1 << 17, neighbours: 1 << 14, tables: vec![254], count_routes: false }
+        Self {
+            routes: 1 << 17,
+            neighbours: 1 << 14,
+            tables: vec![254],
+            count_routes: false,
+            honour_traffic_control: false,
+        }
     }
 }
 

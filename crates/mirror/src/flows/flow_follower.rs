@@ -15,6 +15,7 @@ use crate::Error;
 use crate::conntrack::{
     Connection, ConntrackChange, ConntrackEvent, ConntrackListener, ConntrackWriter, Groups, Heard,
 };
+use crate::ipsec::PolicyReader;
 
 /// Maximum number of datagrams of events in one step.
 const EVENT_BATCH: usize = 4096;
@@ -53,6 +54,7 @@ pub struct FlowFollower<T> {
     settings: FlowSettings,
     listener: ConntrackListener,
     writer: ConntrackWriter,
+    ipsec: PolicyReader,
     table: FlowTable<T>,
     lanes: Vec<LaneState<FLOW_WORDS>>,
     statistics: FlowStatistics,
@@ -96,11 +98,13 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             .map_err(|error| Error::kernel("subscribing to conntrack events", error))?;
         let writer = ConntrackWriter::open()
             .map_err(|error| Error::kernel("opening a conntrack socket", error))?;
+        let ipsec = PolicyReader::open().map_err(reading_policies)?;
         let lanes = (0..state.lanes().max(1)).map(|lane| state.lane(lane)).collect();
         let mut follower = Self {
             settings,
             listener,
             writer,
+            ipsec,
             table: FlowTable::new(table, tier),
             lanes,
             statistics: FlowStatistics::default(),
@@ -132,6 +136,11 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         FlowStatistics { flows: self.table.len() as u64, ..self.statistics }
     }
 
+    /// Returns the event sockets. One is readable when events are pending.
+    pub fn interrupts(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [self.listener.as_fd()].into_iter().chain(self.ipsec.interrupt())
+    }
+
     /// Returns the time after which a step is due without an event.
     #[must_use]
     pub fn timeout(&self) -> Duration {
@@ -152,6 +161,9 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
     /// Returns an error if the kernel refuses a dump or a change, or the tier inside the kernel a
     /// flow. The table stays as it is.
     pub fn step(&mut self, now: u64) -> Result<(), Error> {
+        if self.ipsec.follow().map_err(reading_policies)? {
+            (self.must_resync, self.next_resync) = (true, now);
+        }
         let is_drained = self.apply_events(now)?;
         let is_due = self.must_resync && now >= self.next_resync;
         if is_due || self.has_room_for_refused(now) {
@@ -234,9 +246,13 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         Ok(heard == Heard::Everything)
     }
 
+    fn judge(&self, connection: &Connection) -> Suitability {
+        self.settings.policy.judge(connection, self.ipsec.policies())
+    }
+
     /// Applies a connection that an event has reported.
     fn present(&mut self, connection: &Connection, now: u64) {
-        let suitability = self.settings.policy.judge(connection);
+        let suitability = self.judge(connection);
         if let Suitability::Refused(reason) = suitability {
             self.statistics.refused[reason as usize] += 1;
             self.remove(connection);
@@ -281,13 +297,11 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
     fn resync(&mut self, now: u64, is_first: bool) -> Result<(), Error> {
         let FlowPolicy { mark, mask, .. } = self.settings.policy;
         let mut connections: HashMap<FlowKey, Connection> = HashMap::new();
-        let policy = self.settings.policy;
         let take = |it: Connection| {
-            if !matches!(policy.judge(&it), Suitability::Refused(_)) {
-                connections.insert(FlowKey::of(&it)[0], it);
-            }
+            connections.insert(FlowKey::of(&it)[0], it);
         };
         let is_whole = self.listener.dump(mark, mask, take).map_err(dumping)?;
+        connections.retain(|_, it| !matches!(self.judge(it), Suitability::Refused(_)));
         let mut expected: HashMap<FlowKey, FlowRecord> =
             HashMap::with_capacity(2 * connections.len());
         for it in connections.values() {
@@ -372,11 +386,8 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
     }
 }
 
-impl<T> AsFd for FlowFollower<T> {
-    /// Returns the event socket; it is readable when events are pending.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
-    }
+fn reading_policies(error: io::Error) -> Error {
+    Error::kernel("reading the IPsec policies", error)
 }
 
 fn offloading(error: io::Error) -> Error {

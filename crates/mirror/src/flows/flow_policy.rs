@@ -1,6 +1,7 @@
 //! Decision whether lanes may forward the packets of a connection.
 
 use crate::conntrack::{Connection, Status, TcpState};
+use crate::ipsec::IpsecPolicies;
 
 const TCP: u8 = libc::IPPROTO_TCP as u8;
 const UDP: u8 = libc::IPPROTO_UDP as u8;
@@ -50,10 +51,12 @@ pub enum Refusal {
     FixedTimeout,
     /// It is being removed, or not in the table of Linux yet.
     Unconfirmed,
+    /// An IPsec policy may transform or drop its packets.
+    Ipsec,
 }
 
 /// Number of refusals.
-pub const REFUSALS: usize = 9;
+pub const REFUSALS: usize = 10;
 
 impl Refusal {
     /// All reasons in numeric order.
@@ -67,6 +70,7 @@ impl Refusal {
         Self::Offloaded,
         Self::FixedTimeout,
         Self::Unconfirmed,
+        Self::Ipsec,
     ];
 
     /// Returns the name for counters, in snake case.
@@ -82,6 +86,7 @@ impl Refusal {
             Self::Offloaded => "offloaded",
             Self::FixedTimeout => "fixed_timeout",
             Self::Unconfirmed => "unconfirmed",
+            Self::Ipsec => "ipsec",
         }
     }
 
@@ -98,6 +103,7 @@ impl Refusal {
             Self::Offloaded => "a flow table of Linux, or a device, handles it",
             Self::FixedTimeout => "its timeout is fixed, so it could not be refreshed",
             Self::Unconfirmed => "Linux removes it, or has not confirmed it yet",
+            Self::Ipsec => "an IPsec policy (`ip xfrm policy`) covers it",
         }
     }
 }
@@ -109,9 +115,9 @@ impl FlowPolicy {
         mark & self.mask == self.mark & self.mask
     }
 
-    /// Returns the suitability of a connection.
+    /// Returns the suitability of a connection beside the IPsec policies of Linux.
     #[must_use]
-    pub fn judge(&self, connection: &Connection) -> Suitability {
+    pub fn judge(&self, connection: &Connection, ipsec: &IpsecPolicies) -> Suitability {
         let (status, protocol) = (connection.status, connection.original.protocol);
         let refused = if !self.selects(connection.mark) {
             Some(Refusal::Mark)
@@ -130,6 +136,8 @@ impl FlowPolicy {
             Some(Refusal::SequenceNumbers)
         } else if status.has(Status::FIXED_TIMEOUT) {
             Some(Refusal::FixedTimeout)
+        } else if ipsec.cover(&connection.original, &connection.reply) {
+            Some(Refusal::Ipsec)
         } else {
             None
         };

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use fastlane_netlink::{Request, link_header};
 
+use super::{Effect, Message, TrafficControl, traffic_control};
+
 /// `RTM_GETNEXTHOP`, of `linux/rtnetlink.h`.
 const GET_NEXT_HOP: u16 = 106;
 
@@ -22,6 +24,10 @@ pub(crate) enum Dump {
     Routes(i32),
     /// Forwarding settings of a family (`AF_*`).
     Netconf(i32),
+    /// Queueing disciplines of all interfaces.
+    Disciplines,
+    /// Filters of an interface for frames that leave.
+    EgressFilters(u32),
 }
 
 impl Dump {
@@ -36,11 +42,12 @@ impl Dump {
         Self::Neighbours,
     ];
 
-    /// Returns true if a kernel may lack this kind: IPv6, next-hop objects (Linux 5.3) and rules
-    /// are optional.
+    /// Returns true if a kernel may lack this kind: IPv6, next-hop objects (Linux 5.3), rules
+    /// and traffic control are optional.
     pub(crate) fn is_optional(self) -> bool {
         let of_ipv6 = matches!(self, Self::Routes(libc::AF_INET6) | Self::Netconf(libc::AF_INET6));
-        of_ipv6 || matches!(self, Self::NextHops | Self::Rules)
+        let of_control = matches!(self, Self::Disciplines | Self::EgressFilters(_));
+        of_ipv6 || of_control || matches!(self, Self::NextHops | Self::Rules)
     }
 
     /// Returns the name for messages.
@@ -55,6 +62,18 @@ impl Dump {
             Self::Routes(_) => "the routes of IPv6",
             Self::Netconf(libc::AF_INET) => "the settings of forwarding of IPv4",
             Self::Netconf(_) => "the settings of forwarding of IPv6",
+            Self::Disciplines => "the queueing disciplines",
+            Self::EgressFilters(_) => "the filters of an interface",
+        }
+    }
+
+    /// Returns the dump that completes a dumped object.
+    pub(crate) fn following(message: &Message) -> Option<Self> {
+        match message {
+            Message::TrafficControl(TrafficControl { link, effect: Effect::Filters }) => {
+                Some(Self::EgressFilters(*link))
+            }
+            _ => None,
         }
     }
 
@@ -72,6 +91,11 @@ impl Dump {
                 (libc::RTM_GETROUTE, fixed)
             }
             Self::Netconf(family) => (libc::RTM_GETNETCONF, vec![family as u8, 0, 0, 0]),
+            Self::Disciplines => (libc::RTM_GETQDISC, traffic_control::header(0, 0).to_vec()),
+            Self::EgressFilters(link) => {
+                let header = traffic_control::header(link, traffic_control::EGRESS);
+                (libc::RTM_GETTFILTER, header.to_vec())
+            }
         };
         let mut octets = Request::new(kind, libc::NLM_F_DUMP, &fixed).finish();
         octets[8..12].copy_from_slice(&sequence.to_ne_bytes());

@@ -354,8 +354,30 @@ fn settings_without_an_interface_are_refused() {
     }
 }
 
+/// Returns disciplines and filters of interface 7.
+fn controls() -> Vec<(&'static str, Vec<u8>, Message)> {
+    let message = |kind, parent, name: &[u8]| {
+        let header = traffic_control::header(7, parent);
+        event(kind, 0, &header, |request| request.attribute(1, name))
+    };
+    let control = |effect| Message::TrafficControl(TrafficControl { link: 7, effect });
+    let removed = |effect| Message::TrafficControlRemoved(TrafficControl { link: 7, effect });
+    let (new, gone) = (libc::RTM_NEWQDISC, libc::RTM_DELQDISC);
+    let (new_filter, gone_filter) = (libc::RTM_NEWTFILTER, libc::RTM_DELTFILTER);
+    let (root, egress) = (u32::MAX, traffic_control::EGRESS);
+    vec![
+        ("qdisc-tbf", message(new, root, b"tbf\0"), control(Effect::Control)),
+        ("qdisc-fq-codel", message(new, root, b"fq_codel\0"), control(Effect::None)),
+        ("qdisc-clsact", message(new, egress & !3, b"clsact\0"), control(Effect::Filters)),
+        ("qdisc-removed", message(gone, root, b"htb\0"), removed(Effect::Control)),
+        ("filter-egress", message(new_filter, egress, b"u32\0"), control(Effect::Control)),
+        ("filter-ingress", message(new_filter, egress - 1, b"u32\0"), control(Effect::None)),
+        ("filter-removed", message(gone_filter, egress, b"u32\0"), removed(Effect::Control)),
+    ]
+}
+
 fn all() -> Vec<(&'static str, Vec<u8>, Message)> {
-    [links(), addresses(), neighbours(), routes(), settings(), others()].concat()
+    [links(), addresses(), neighbours(), routes(), settings(), controls(), others()].concat()
 }
 
 #[test]

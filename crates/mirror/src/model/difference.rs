@@ -15,6 +15,7 @@ impl Model {
             ..Changes::default()
         };
         changes.links.extend(self.flushed.symmetric_difference(&old.flushed));
+        changes.links.extend(self.controlled.symmetric_difference(&old.controlled));
         let addresses = self.addresses.symmetric_difference(&old.addresses);
         for address in addresses {
             changes.addresses.insert(address.address);

@@ -295,3 +295,26 @@ fn only_what_differs_is_a_change() {
         "not asked for"
     );
 }
+
+#[test]
+fn traffic_control_is_known_until_linux_is_read_again() {
+    let control = |effect| TrafficControl { link: 1, effect };
+    let mut state = state();
+    for effect in [Effect::None, Effect::Filters] {
+        let changes = say(&mut state, [Message::TrafficControl(control(effect))]);
+        assert!(changes.is_empty() && !state.has_traffic_control(1), "{effect:?}");
+    }
+    let changes = say(&mut state, [Message::TrafficControl(control(Effect::Control))]);
+    assert!(changes.links.contains(&1) && changes.inconsistency.is_none());
+    assert!(state.has_traffic_control(1) && !state.has_traffic_control(2));
+    assert!(state.differences(&self::state()).links.contains(&1));
+    // Another one may be left, so only a dump tells.
+    for effect in [Effect::Control, Effect::Filters] {
+        let changes = say(&mut state, [Message::TrafficControlRemoved(control(effect))]);
+        assert_eq!(changes.inconsistency, Some(Inconsistency::SilentChange), "{effect:?}");
+        assert!(state.has_traffic_control(1));
+    }
+    assert!(self::state().differences(&state).links.contains(&1));
+    say(&mut state, [Message::LinkRemoved(1), Message::Link(link(1))]);
+    assert!(!state.has_traffic_control(1), "it is another interface");
+}

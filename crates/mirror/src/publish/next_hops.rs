@@ -177,6 +177,10 @@ fn record(key: NextHopKey, state: &Model, ports: &Ports) -> HopRecord {
     if !state.is_usable(key.link) {
         return record;
     }
+    if state.has_traffic_control(key.link) {
+        record.state = FallbackReason::TrafficControl as u8;
+        return record;
+    }
     let Some(gateway) = key.gateway else {
         record.state = ON_LINK;
         return record;
