@@ -6,6 +6,7 @@ mod closing;
 mod deletion;
 mod egress;
 mod firewall;
+mod flood;
 mod kernel_tier;
 mod left_to_linux;
 mod routes;
