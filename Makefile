@@ -75,8 +75,7 @@ check: install-packages ## Format, lints, generated files, licences, the other a
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps
-	crates/steer/bpf/build --check
-	crates/flow-tier/bpf/build --check
+	lab/build-bpf --check $$(git ls-files '*.bpf.c')
 	$(CARGO) run --quiet -p macswap -- --schema | diff -u fastlane.schema.json -
 	$(CARGO) run --quiet -p upf -- schema | diff -u apps/upf/upf.schema.json -
 	$(CARGO) run --quiet -p fastlane-cli -- agent --schema | diff -u agent.schema.json -

@@ -6,5 +6,6 @@ pub mod echo_lane;
 pub mod load;
 pub mod memif_server;
 pub mod memory_lane;
+pub mod nat_router;
 pub mod running_lane;
 pub mod veth_pair;

@@ -84,6 +84,8 @@ enum Measurement {
     Router,
     /// Cost of flows with NAT over macswap, by their number.
     Flows,
+    /// Cost of a firewall with NAT in the kernel: the kernel tier beside Linux.
+    Firewall,
     /// Cost of the user plane over macswap, by sessions and their rules.
     Upf,
     /// CPU time per packet of the programs `upf` and `macswap` over memif.
@@ -98,7 +100,7 @@ enum Measurement {
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(Measurement, Measure); 23] = [
+const MEASUREMENTS: [(Measurement, Measure); 24] = [
     (Measurement::Memory, scenarios::memory),
     (Measurement::InC, scenarios::in_c),
     (Measurement::Dpdk, scenarios::dpdk),
@@ -118,6 +120,7 @@ const MEASUREMENTS: [(Measurement, Measure); 23] = [
     (Measurement::Subscriber, scenarios::subscriber),
     (Measurement::Router, scenarios::router),
     (Measurement::Flows, scenarios::flows),
+    (Measurement::Firewall, scenarios::firewall),
     (Measurement::Upf, scenarios::upf),
     (Measurement::UpfMemif, scenarios::upf_memif),
     (Measurement::UpfLanes, scenarios::upf_lanes),

@@ -3,6 +3,7 @@
 pub mod c_application;
 pub mod dpdk;
 pub mod figures;
+pub mod firewall;
 pub mod lanes;
 pub mod memif;
 pub mod memory;
@@ -18,6 +19,7 @@ pub mod veth;
 pub use c_application::in_c;
 pub use dpdk::dpdk;
 pub use figures::{cpu_by_load, mechanisms, sizes};
+pub use firewall::firewall;
 pub use lanes::lanes;
 pub use memif::{memif, memif_round_trips};
 pub use memory::memory;

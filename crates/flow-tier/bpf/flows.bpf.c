@@ -2,8 +2,8 @@
 //
 // Kernel tier of flows: forwards the packets of connections that Linux has established, with NAT,
 // before Linux sees them. All others go to Linux unchanged. The reference is the lane of
-// apps/router; its tests/kernel_tier.rs compares the two. Built by ./build, loaded by src/program.rs.
-// Needs only the kernel's UAPI headers and libbpf's macros: Linux 6.1 or newer.
+// apps/router; its tests/kernel_tier.rs compares the two. Built by lab/build-bpf, loaded by
+// src/program.rs. Needs only the kernel's UAPI headers and libbpf's macros: Linux 6.1 or newer.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 //
 // Steering in the kernel: decides which frames the fast path claims. The reference is
-// crates/steer/src/rules/matcher.rs; tests/agreement.rs compares the two. Built by ./build, loaded
-// by src/program.rs. Needs only the kernel's UAPI headers and libbpf's macros: Linux 6.1 or newer.
+// crates/steer/src/rules/matcher.rs; tests/agreement.rs compares the two. Built by lab/build-bpf,
+// loaded by src/program.rs. Needs only the kernel's UAPI headers and libbpf's macros: Linux 6.1 or
+// newer.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>

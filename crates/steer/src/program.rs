@@ -1,6 +1,6 @@
 //! Loads the eBPF programs, updates their tables and hands them over to another process.
 //!
-//! The object is compiled ahead (`bpf/build`) and committed, so no compiler is needed. The oldest
+//! The object is compiled ahead (`lab/build-bpf`) and committed, so no compiler is needed. The oldest
 //! supported kernel is Linux 6.1. Since Linux 5.11 the memory of maps and programs does not count
 //! against RLIMIT_MEMLOCK.
 //!
