@@ -201,6 +201,90 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     macswap.stop();
 }
 
+/// Starts macswap on AF_PACKET with a policy that moves its port to AF_XDP.
+fn with_policy(lab: &Lab, when: Value) -> Application {
+    let on = |driver: Mechanism, ring: &str| {
+        let mut driver = driver.on("wire0");
+        let settings = driver.as_object_mut().and_then(|it| it.values_mut().next());
+        settings.expect("settings")[ring] = json!(16_384);
+        driver
+    };
+    let mut configuration = Application::steered(&on(Mechanism::Packet, "ring"));
+    let to = on(Mechanism::XdpNative, "receive-ring");
+    configuration["ports"]["wire"]["switch"] = json!({"to": to, "when": when});
+    configuration["lanes"] = json!({"frames": 65_536});
+    Application::macswap(lab, configuration)
+}
+
+/// Waits until a port has a driver, and has been switched this number of times.
+#[track_caller]
+fn comes_to(macswap: &Application, driver: &str, switches: u64) {
+    let mut port = Value::Null;
+    eventually(&format!("the port is on {driver}"), || {
+        port = macswap.totals().0["application"]["ports"][0].take();
+        port["driver"] == driver
+    });
+    assert_eq!(port["switches"], switches, "{port}\n{}", macswap.process.stderr());
+}
+
+#[test]
+fn a_port_follows_its_load_and_loses_nothing() {
+    let Some(lab) = Lab::new("switch-load", 1) else { return };
+    let macswap = with_policy(
+        &lab,
+        json!({"load": "packets-per-second", "above": 2000, "below": 500,
+               "above-s": 1, "below-s": 1}),
+    );
+    let report = under_traffic(&lab, &macswap, || comes_to(&macswap, "af-xdp", 1));
+    report.assert_intact();
+    comes_to(&macswap, "af-packet", 2);
+    let log = macswap.process.stderr();
+    assert!(log.contains("packets/s, has been above 2000 for "), "{log}");
+    assert!(log.contains("its load, 0 packets/s, has been below 500 for "), "{log}");
+    let totals = macswap.totals();
+    assert_eq!(totals.wire("received_packets"), report.sent(), "{totals:?}");
+    assert_eq!(totals.drops("wire"), [], "{totals:?}");
+    macswap.stop();
+}
+
+/// A burst that ends before its time, and a load between the bounds, change nothing. What was
+/// selected by hand stays.
+#[test]
+fn a_port_stays_while_its_load_is_between_the_bounds() {
+    let Some(lab) = Lab::new("switch-between", 1) else { return };
+    let between = json!({"load": "packets-per-second", "above": 2 * RATE, "below": 0,
+                         "above-s": 1, "below-s": 1});
+    let macswap = with_policy(&lab, between);
+    let still = |driver: &str, switches| {
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        comes_to(&macswap, driver, switches);
+    };
+    under_traffic(&lab, &macswap, || still("af-packet", 0)).assert_intact();
+    switch(&macswap, words(Mechanism::XdpNative));
+    still("af-xdp", 1);
+    macswap.stop();
+}
+
+/// A change that is refused leaves the port as it is, and is told once in a while.
+#[test]
+fn a_load_that_asks_for_an_absent_interface_changes_nothing() {
+    let Some(lab) = Lab::new("switch-absent", 1) else { return };
+    let mut configuration = Application::steered(&Mechanism::Packet.on("wire0"));
+    configuration["ports"]["wire"]["switch"] = json!({
+        "to": {"af-xdp": {"interface": "absent"}},
+        "when": {"load": "cpu-percent", "above": 1, "below": 0, "above-s": 1},
+    });
+    let macswap = Application::macswap(&lab, configuration);
+    under_traffic(&lab, &macswap, || {
+        macswap.process.wait_for("not switched: ");
+        assert_eq!(macswap.totals().0["application"]["ports"][0]["driver"], "af-packet");
+    });
+    let log = macswap.process.stderr();
+    assert_eq!(log.matches("not switched: ").count(), 1, "{log}");
+    assert!(log.contains("% of a CPU, has been above 1 for ") && log.contains("absent"), "{log}");
+    macswap.stop();
+}
+
 #[test]
 fn an_application_ends_in_the_middle_of_a_switch() {
     let Some(lab) = Lab::new("switch-end", 1) else { return };

@@ -116,6 +116,7 @@ mod tests {
             interface: Some("eth1".to_owned()),
             queues: 1,
             kernel: None,
+            switches: 0,
         };
         driver(&arguments, Some(&facts)).map(|driver| json!(driver).to_string())
     }

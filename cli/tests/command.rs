@@ -125,6 +125,7 @@ fn application(directory: &tempfile::TempDir) -> (std::path::PathBuf, Session, C
         interface: None,
         queues: 1,
         kernel: None,
+        switches: 0,
     };
     let application = Application {
         name: "tested".to_owned(),

@@ -16,6 +16,7 @@ fn application() -> Application {
         interface: None,
         queues: 1,
         kernel: None,
+        switches: 0,
     };
     Application {
         name: "macswap".to_owned(),

@@ -46,6 +46,9 @@ pub struct PortFacts {
     pub queues: usize,
     /// Path of packets labelled `Kernel` into Linux; `None` if they are dropped.
     pub kernel: Option<String>,
+    /// Number of times that the port was switched to another driver.
+    #[serde(default)]
+    pub switches: u64,
 }
 
 /// Description of this application, as it is at present.

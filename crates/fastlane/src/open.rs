@@ -40,7 +40,7 @@ pub(crate) use devices::Devices;
 pub(crate) use exchange::{LaneExchanges, connect};
 pub(crate) use port_handover::{InheritedPorts, PortHandover, PortManifest};
 pub(crate) use preflight::examine;
-pub(crate) use reopen::{CLOSED_DRIVERS, open_beside, reopen};
+pub(crate) use reopen::{open_beside, reopen};
 pub(crate) use reopened::{LaneMemory, Reopened, ReopenedDevice};
 
 /// Opens all ports of `plan`. Inherited ports are taken over; if that fails, `discard` makes those

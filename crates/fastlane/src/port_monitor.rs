@@ -25,7 +25,9 @@ use crate::port_switch::SwitchRequests;
 
 mod interface_events;
 mod lane_swaps;
+mod load_switch;
 mod monitored_port;
+mod port_policies;
 mod rebinding;
 mod switch_stage;
 mod switching;
@@ -33,6 +35,7 @@ mod switching;
 use interface_events::InterfaceEvents;
 pub(crate) use lane_swaps::{LaneSwap, LaneSwaps};
 use monitored_port::{MonitoredPort, Phase, configured_name, report_changes};
+use port_policies::PortPolicy;
 
 /// Interval at which the main thread looks at lanes that replace queues.
 const SWAP_INTERVAL: Duration = Duration::from_millis(2);
@@ -68,6 +71,8 @@ pub(crate) struct PortMonitor<'a> {
     removals: Option<OwnedFd>,
     lanes: LaneSwaps,
     switches: SwitchRequests,
+    /// Ports that change their driver with the load.
+    policies: Vec<PortPolicy>,
     ports: Vec<MonitoredPort>,
     /// Index of each port's interface in Linux.
     linux_interfaces: Vec<Option<u32>>,
@@ -92,6 +97,7 @@ impl<'a> PortMonitor<'a> {
             let at = interfaces.iter().position(|(it, _)| *it == number)?;
             Some(interfaces.swap_remove(at).1)
         };
+        let policies = port_policies::of(around);
         let ports = around.plan.ports.iter().cloned();
         let ports = ports.map(|port| {
             let interface = interface(usize::from(port.id.0));
@@ -101,7 +107,17 @@ impl<'a> PortMonitor<'a> {
         let removals = lock(around.devices).removal_events();
         let events = InterfaceEvents::of(&source);
         let interfaces = source;
-        Self { around, events, interfaces, removals, lanes, switches, ports, linux_interfaces }
+        Self {
+            around,
+            events,
+            interfaces,
+            removals,
+            lanes,
+            switches,
+            policies,
+            ports,
+            linux_interfaces,
+        }
     }
 
     /// Returns the parts of the application.
@@ -131,6 +147,7 @@ impl<'a> PortMonitor<'a> {
     pub(crate) fn step(&mut self) -> Result<(), Error> {
         self.receive_events();
         self.begin_switches();
+        port_policies::follow(self);
         for (lane, result) in self.lanes.step() {
             let port = self.ports.iter_mut().find(|port| port.number == result.port);
             let Some(port) = port else { continue };
@@ -255,7 +272,7 @@ impl<'a> PortMonitor<'a> {
         self.around.counters.set_down_reason(port.number, Some(DownReason::Removed));
         let (what, remedy, state) = match &port.interface {
             Some(interface) => (format!("interface {}", interface.name), "create", "back and up"),
-            None => (format!("device {}", monitored_port::device_name(plan)), "attach", "back"),
+            None => (format!("device {}", monitored_port::device(plan)), "attach", "back"),
         };
         let Some(within) = plan.reopen_within else {
             return Err(Error::Run(format!(
@@ -449,7 +466,7 @@ impl<'a> PortMonitor<'a> {
                 }
                 &interface.name
             }
-            None => monitored_port::device_name(plan),
+            None => monitored_port::device(plan),
         };
         self.around.counters.set_down_reason(port.number, None);
         let seconds = port.since.elapsed().as_secs_f64();

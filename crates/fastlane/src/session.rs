@@ -34,6 +34,7 @@
 //!         interface: None,
 //!         queues: 1,
 //!         kernel: None,
+//!         switches: 0,
 //!     }],
 //! };
 //! let counters = Counters::create(1, 1)?;

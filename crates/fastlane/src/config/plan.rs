@@ -21,10 +21,12 @@ use crate::session_path;
 
 mod capacities;
 mod driver_change;
+mod load_policies;
 mod port_relations;
 mod vlans;
 
 pub(crate) use capacities::MAX_TABLES;
+pub(crate) use driver_change::CLOSED_DRIVERS;
 
 /// Maximum number of ports: each lane has an entry for every port number.
 const MAX_PORTS: usize = 256;
@@ -100,6 +102,8 @@ pub(crate) struct PortPlan {
     pub id: PortId,
     pub name: String,
     pub driver: Driver,
+    /// Policy that switches the port to another driver under load.
+    pub switch: Option<raw::SwitchPolicy>,
     pub rules: Rules,
     pub kernel: KernelPlan,
     /// Port that carries this one, and its identifier there, if it is a VLAN.
@@ -211,7 +215,7 @@ impl Plan {
         }
         port_relations::check_rings(&ports, &names)?;
         port_relations::check_interfaces(&ports)?;
-        Ok(Self {
+        let plan = Self {
             session: session.unwrap_or_else(|| session_path::path(&name)),
             name,
             ring: ring(&lanes, &lane_roles, &ports)?,
@@ -235,7 +239,9 @@ impl Plan {
             mirror: capacities::mirror(&all)?,
             raw: all,
             source: Source { program: program.to_owned(), ..Source::default() },
-        })
+        };
+        load_policies::check(&plan)?;
+        Ok(plan)
     }
 
     /// Returns the lane of queue number `queue` of a port. Queues are assigned to lanes in turn.
@@ -308,7 +314,8 @@ fn port_plan(
     environment::resolve(&name, &mut driver, |variable| std::env::var(variable).ok())?;
     check_driver(&name, &driver)?;
     let (vlan, lanes) = (None, chosen); // see `vlans`, which knows the other ports
-    Ok(PortPlan { id, driver, rules, kernel, vlan, lanes, lane_by, name, reopen_within })
+    let switch = port.switch;
+    Ok(PortPlan { id, driver, switch, rules, kernel, vlan, lanes, lane_by, name, reopen_within })
 }
 
 /// Resolves the behaviour when the interface or the device is removed.

@@ -13,11 +13,13 @@ use serde::{Deserialize, Serialize};
 use super::unique::unique_map;
 
 mod drivers;
+mod switch_policy;
 
 pub use drivers::{
     AfPacket, AfXdp, AfXdpMode, BusyPoll, Dpdk, DpdkEnvironment, Driver, Fill, HugePages, Memif,
     MemifRole, Memory, Pcap, Ring, Tap, UdpSocket, Vlan,
 };
+pub use switch_policy::{Load, LoadBounds, SwitchPolicy};
 
 /// Default path of the agent's socket.
 pub const AGENT_SOCKET: &str = "/run/fastlane/agent.sock";
@@ -195,6 +197,9 @@ impl From<Idle> for fastlane_core::Idle {
 pub struct Port {
     /// The driver: an object with one key, the driver's name.
     pub driver: Driver,
+    /// Another driver under load. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<SwitchPolicy>,
     /// Tier that forwards flows which arrive at this port. Default: `lanes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<Tier>,

@@ -230,7 +230,11 @@ impl<'a> Page<'_, 'a> {
             }
         }
         let help = "Frames that steering saw, by what became of them.";
-        self.counters("fastlane_steer_packets", help, samples)
+        self.counters("fastlane_steer_packets", help, samples)?;
+        let switches = self.application.ports.iter();
+        let switches = switches.map(|it| (port_labels(it), Number::Count(it.switches))).collect();
+        let help = "Times that the port was switched to another driver, which is in the labels.";
+        self.counters("fastlane_port_switches", help, switches)
     }
 
     /// Writes counters of each lane, told apart by the value of a label.

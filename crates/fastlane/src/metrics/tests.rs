@@ -22,6 +22,7 @@ fn serve_with(more: Vec<Box<dyn prometheus_client::collector::Collector>>) -> (M
         interface: interface.map(str::to_owned),
         queues: 2,
         kernel: None,
+        switches: 0,
     };
     let application = Application {
         name: "test".to_owned(),
@@ -139,6 +140,7 @@ fn a_scrape_gives_all_counters_with_their_names() {
     let full = PortCounter::DropTransmitFull as usize as f64;
     assert_eq!(port("port_dropped_packets", ",lane=\"1\",reason=\"transmit_full\""), 200.0 + full);
     let claimed = 5300.0 + 2.0 * PortCounter::SteerClaimed as usize as f64;
+    assert_eq!(port("port_switches", ""), 0.0);
     assert_eq!(port("steer_packets", ",result=\"claimed\""), claimed);
     let up = |reason: &str| {
         let labels = "port=\"wire\",driver=\"af-xdp\",mode=\"native copy\"";

@@ -214,6 +214,7 @@ fn facts(port: &PortPlan) -> PortFacts {
         interface: None,
         queues: 0,
         kernel: None,
+        switches: 0,
     }
 }
 

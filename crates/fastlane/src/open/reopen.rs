@@ -10,13 +10,9 @@ use super::port_device::PortDevice;
 use super::reopened::{LaneMemory, Reopened, ReopenedDevice};
 use super::{Devices, af_packet, af_xdp, dpdk, memif};
 use crate::Error;
-use crate::config::plan::{Plan, PortPlan};
+use crate::config::plan::{CLOSED_DRIVERS, Plan, PortPlan};
 use crate::config::raw::Driver;
 use crate::lane_memory;
-
-/// Refusal of a driver that opens no port while the lanes run.
-pub(crate) const CLOSED_DRIVERS: &str = "this driver can only be opened at the start; use af-xdp, \
-                                         af-packet, dpdk or memif, or restart the application";
 
 /// Opens a port again, with the rules that are in force.
 ///

@@ -80,13 +80,6 @@ pub(super) fn configured_name(plan: &PortPlan) -> Option<&str> {
     }
 }
 
-/// Returns the name of the DPDK device of a port, without its arguments.
-pub(super) fn device_name(plan: &PortPlan) -> &str {
-    let Driver::Dpdk(dpdk) = &plan.driver else { return &plan.name };
-    let device = dpdk.device.as_ref().or(dpdk.vdev.as_ref());
-    device.map_or("", |device| device.split(',').next().unwrap_or_default())
-}
-
 /// Logs the changes of an interface that matter to its port.
 pub(super) fn report_changes(plan: &PortPlan, before: &Interface, now: &Interface) {
     let (port, name) = (&plan.name, &now.name);
@@ -112,10 +105,5 @@ pub(super) fn report_changes(plan: &PortPlan, before: &Interface, now: &Interfac
 
 /// Returns the interface, the device or the socket of a port.
 pub(super) fn device(plan: &PortPlan) -> &str {
-    match &plan.driver {
-        Driver::AfXdp(xdp) => &xdp.interface,
-        Driver::AfPacket(packet) => &packet.interface,
-        Driver::Memif(memif) => &memif.socket,
-        _ => device_name(plan),
-    }
+    plan.driver.device().unwrap_or(&plan.name)
 }

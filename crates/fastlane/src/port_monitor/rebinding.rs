@@ -10,7 +10,7 @@ use fastlane_core::QueueChange;
 use fastlane_kernel::{Interface, PciDevice};
 use fastlane_table::counters::DownReason;
 
-use super::monitored_port::{device, device_name};
+use super::monitored_port::device;
 use super::switch_stage::{PortSwitch, Progress, Stage};
 use super::{PortMonitor, lock};
 use crate::config::plan::PortPlan;
@@ -39,7 +39,7 @@ impl PortMonitor<'_> {
             (Driver::Dpdk(_), Driver::AfXdp(_) | Driver::AfPacket(_))
                 if Interface::query(device(now)).is_err() =>
             {
-                Ok(PciDevice::at(device_name(&before.plan)))
+                Ok(PciDevice::at(device(&before.plan)))
             }
             (Driver::AfXdp(_) | Driver::AfPacket(_), Driver::Dpdk(_)) => {
                 let Some(interface) = &before.interface else { return Ok(None) };
@@ -49,7 +49,7 @@ impl PortMonitor<'_> {
                     return Err(reason.to_owned());
                 }
                 let mine = PciDevice::of(interface).map_err(text)?;
-                Ok(mine.filter(|mine| mine.address() == device_name(now)))
+                Ok(mine.filter(|mine| mine.address() == device(now)))
             }
             _ => Ok(None),
         }

@@ -13,12 +13,11 @@ use std::time::{Duration, Instant};
 use fastlane_core::QueueChange;
 use fastlane_table::counters::PortCounter;
 
-use super::monitored_port::{Phase, device};
+use super::monitored_port::Phase;
 use super::switch_stage::{PortSwitch, Progress, Stage};
 use super::{PortMonitor, lock};
 use crate::config::plan::PortPlan;
-use crate::config::raw::Driver;
-use crate::open::{CLOSED_DRIVERS, LaneMemory, Reopened, ReopenedDevice, open_beside};
+use crate::open::{LaneMemory, Reopened, ReopenedDevice, open_beside};
 use crate::port_switch::SwitchRequest;
 use crate::session::{Switch, SwitchReport};
 
@@ -54,7 +53,7 @@ impl PortMonitor<'_> {
         }
     }
 
-    fn begin_switch(
+    pub(super) fn begin_switch(
         &mut self,
         Switch { port: name, driver }: &Switch,
         reply: &SyncSender<Result<SwitchReport, String>>,
@@ -77,15 +76,7 @@ impl PortMonitor<'_> {
         let plan = self.around.plan.with_driver(port.number, driver.clone(), current);
         let plan = plan.map_err(|error| error.to_string())?;
         let at_start = &self.around.plan.ports[port.number];
-        check(at_start, &port.plan, &plan)?;
-        let is_shared = at_start.driver.is_shared();
-        if is_shared != plan.driver.is_shared() && self.around.plan.steers_vlans(at_start) {
-            return Err(format!(
-                "it carries VLANs, and its `steer` list and theirs are matched {}; empty the \
-                 lists, or start the application on that driver",
-                if is_shared { "in Linux" } else { "by its lanes" }
-            ));
-        }
+        self.around.plan.check_change(at_start, &port.plan, &plan)?;
         let begin = Instant::now();
         let (losses, reply) = (self.losses(port.number), reply.clone());
         let rebound = self.rebound(index, &plan)?;
@@ -261,10 +252,11 @@ impl PortMonitor<'_> {
         let port = &mut self.ports[index];
         let (mut before, now) = (String::new(), describe(&plan, &mode));
         self.around.description.change_port(number, |facts| {
-            before = join_mode(&facts.driver, facts.interface.as_deref(), &facts.mode);
+            before = describe(&port.plan, &facts.mode);
             facts.driver = plan.driver.name().to_owned();
             facts.interface = interface.as_ref().map(|it| it.name.clone());
             (facts.mode, facts.queues) = (mode, queues);
+            facts.switches += 1;
         });
         let seconds = begin.elapsed().as_secs_f64();
         tracing::info!(
@@ -297,44 +289,8 @@ impl PortMonitor<'_> {
     }
 }
 
-/// Checks that the lanes can have both devices at once, and that the new one can do what the port
-/// was started for.
-fn check(at_start: &PortPlan, before: &PortPlan, now: &PortPlan) -> Result<(), String> {
-    let opens = |driver: &Driver| {
-        driver.is_shared() || matches!(driver, Driver::Dpdk(_) | Driver::Memif(_))
-    };
-    if !opens(&before.driver) || !opens(&now.driver) {
-        return Err(CLOSED_DRIVERS.to_owned());
-    }
-    let kinds = std::mem::discriminant(&before.driver) == std::mem::discriminant(&now.driver);
-    if kinds && device(before) == device(now) {
-        return Err(format!(
-            "it is on {} already, and two of its sockets cannot share the queues; switch it to \
-             another driver first, then back with the new settings",
-            describe(before, "")
-        ));
-    }
-    if !now.rules.is_empty() && at_start.driver.is_shared() && !now.driver.is_shared() {
-        return Err(format!(
-            "its `steer` list is matched in Linux, and its lanes do not match it for {}; empty the \
-             list, or start the application on that driver",
-            now.driver.name()
-        ));
-    }
-    if before.lanes != now.lanes || before.lane_by != now.lane_by {
-        return Err("it would have other lanes; name them with `lanes`, and restart".to_owned());
-    }
-    Ok(())
-}
-
 /// Describes the driver, the interface and the mode of a port.
 fn describe(plan: &PortPlan, mode: &str) -> String {
-    let interface = plan.driver.is_shared().then(|| device(plan));
-    join_mode(plan.driver.name(), interface, mode)
-}
-
-fn join_mode(driver: &str, interface: Option<&str>, mode: &str) -> String {
-    let interface = interface.map(|name| format!(" on {name}")).unwrap_or_default();
-    let mode = if mode.is_empty() { String::new() } else { format!(" ({mode})") };
-    format!("{driver}{interface}{mode}")
+    let driver = plan.driver.with_interface();
+    if mode.is_empty() { driver } else { format!("{driver} ({mode})") }
 }

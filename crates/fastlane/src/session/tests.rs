@@ -32,6 +32,7 @@ fn application() -> Application {
         interface: Some("eth0".to_owned()),
         queues: 2,
         kernel: None,
+        switches: 0,
     };
     Application {
         name: "test".to_owned(),

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The drivers.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Driver {
     /// AF_XDP sockets on the queues of a network interface, which Linux keeps.
@@ -34,7 +34,7 @@ pub enum Driver {
 }
 
 /// Settings of an AF_XDP port.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AfXdp {
     /// The network interface, or `env:NAME` for the value of a variable.
@@ -72,7 +72,7 @@ pub enum AfXdpMode {
 }
 
 /// Busy polling of a socket (kernel document networking/napi).
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct BusyPoll {
     /// Duration of one poll of the device in microseconds (SO_BUSY_POLL).
@@ -82,7 +82,7 @@ pub struct BusyPoll {
 }
 
 /// Settings of an AF_PACKET port.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AfPacket {
     /// The network interface, or `env:NAME` for the value of a variable.
@@ -96,7 +96,7 @@ pub struct AfPacket {
 }
 
 /// Settings of a DPDK port: exactly one of `device` and `vdev`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Dpdk {
     /// PCI address of a card or virtual function, such as `0000:04:02.0`, optionally followed by a
@@ -118,7 +118,7 @@ pub struct Dpdk {
 }
 
 /// Settings common to all DPDK ports: a process has one environment abstraction layer (EAL).
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct DpdkEnvironment {
     /// Source of DPDK's memory.
@@ -145,7 +145,7 @@ pub enum HugePages {
 }
 
 /// A memif peer (protocol version 2.0).
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Memif {
     /// Unix socket on which both sides meet: a path, or `@` and an abstract name.
@@ -178,7 +178,7 @@ pub enum MemifRole {
 }
 
 /// Settings of a TAP device.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Tap {
     /// Name in Linux, at most 15 bytes. Default: chosen by the kernel.
@@ -197,7 +197,7 @@ pub struct Tap {
 
 /// Settings of an ordinary UDP socket. Datagrams appear with Ethernet, IP and UDP headers. Only
 /// datagrams from the socket's own address can be transmitted.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct UdpSocket {
     /// Address of this host and UDP port, such as `192.0.2.1:2152`.
@@ -205,7 +205,7 @@ pub struct UdpSocket {
 }
 
 /// Settings of a port on capture files.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Pcap {
     /// File to receive from: pcap or pcapng.
@@ -220,7 +220,7 @@ pub struct Pcap {
 }
 
 /// Settings of a memory port.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Memory {
     /// Maximum number of frames in the port. Default: 1024.
@@ -232,7 +232,7 @@ pub struct Memory {
 }
 
 /// Frames of a memory port at the start.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Fill {
     /// Number of frames.
@@ -242,7 +242,7 @@ pub struct Fill {
 }
 
 /// Settings of a ring to another port.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Ring {
     /// Port at the other end, whose `peer` is this port.
@@ -254,7 +254,7 @@ pub struct Ring {
 
 /// Settings of a port that is a VLAN of another one (IEEE 802.1Q). Received frames lose the tag,
 /// and transmitted ones get it with priority 0.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Vlan {
     /// Port that carries the VLAN. It keeps untagged frames and those of other VLANs.
