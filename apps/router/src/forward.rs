@@ -92,16 +92,23 @@ impl<R: Routes> Router<R> {
     /// Handles packets from one interface.
     fn process_port(&mut self, packets: &mut [Packet], turn: &Turn) {
         let Some(first) = packets.first() else { return };
-        let Some(entrance) = self.context.routes.ingress(turn, first.port()) else {
-            let octets = packets.iter().map(|packet| packet.len() as u64).sum();
-            let cause = Outcome::UnknownInterface as u32;
-            self.context.counts.cause(cause, packets.len() as u64, octets);
-            packets.iter_mut().for_each(|packet| packet.set_verdict(Verdict::Kernel));
-            return;
+        let entrance = match self.context.routes.ingress(turn, first.port()) {
+            Some(entrance) if !entrance.is_in_vrf => entrance,
+            other => {
+                let reason = other.map_or(Outcome::UnknownInterface, |_| Outcome::Vrf);
+                return self.pass_all(packets, reason);
+            }
         };
         for packets in packets.chunks_mut(BATCH) {
             self.batch(packets, &entrance, turn);
         }
+    }
+
+    /// Passes packets to Linux.
+    fn pass_all(&mut self, packets: &mut [Packet], reason: Outcome) {
+        let octets = packets.iter().map(|packet| packet.len() as u64).sum();
+        self.context.counts.cause(reason as u32, packets.len() as u64, octets);
+        packets.iter_mut().for_each(|packet| packet.set_verdict(Verdict::Kernel));
     }
 
     fn batch(&mut self, packets: &mut [Packet], entrance: &IngressInterface, turn: &Turn) {

@@ -44,7 +44,7 @@ pub enum Outcome {
     UnknownInterface = 17,
     /// Dropped: red for a `police` rule of the access list.
     AclPolice = 18,
-    /// Passed to Linux, like those that follow up to 26: no flow is known for the packet.
+    /// Passed to Linux, like those that follow up to 27: no flow is known for the packet.
     NoFlow = 19,
     /// The protocol has no flows: neither TCP nor UDP.
     FlowProtocol = 20,
@@ -60,6 +60,8 @@ pub enum Outcome {
     FlowInterface = 25,
     /// The slow path does not permit flows: it is not running, or Linux judges them again.
     FlowsPaused = 26,
+    /// The interface belongs to a VRF, whose routes the mirror does not hold.
+    Vrf = 27,
     /// Passed to Linux by the mirror. The number of the [`FallbackReason`] is added.
     Mirror = 32,
 }
@@ -69,7 +71,7 @@ pub const CAUSES: usize = 64;
 
 impl Outcome {
     /// All outcomes except [`Mirror`](Self::Mirror), in numeric order.
-    pub const OWN: [Self; 27] = [
+    pub const OWN: [Self; 28] = [
         Self::Forwarded,
         Self::AclDrop,
         Self::AclNoPorts,
@@ -97,6 +99,7 @@ impl Outcome {
         Self::FlowClosing,
         Self::FlowInterface,
         Self::FlowsPaused,
+        Self::Vrf,
     ];
 
     fn name(self) -> &'static str {
@@ -128,6 +131,7 @@ impl Outcome {
             Self::FlowClosing => "linux_flow_closing",
             Self::FlowInterface => "linux_flow_interface",
             Self::FlowsPaused => "linux_flows_paused",
+            Self::Vrf => "linux_vrf",
             Self::Mirror => "linux_route",
         }
     }

@@ -153,7 +153,8 @@ impl ConstantRoutes {
 impl Routes for ConstantRoutes {
     fn ingress(&self, _: &Turn, _: PortId) -> Option<IngressInterface> {
         let (forwards4, forwards6, reverse_path) = (true, true, ReversePath::Any);
-        Some(IngressInterface { link: 0, mac: STATION, forwards4, forwards6, reverse_path })
+        let (link, is_in_vrf) = (0, false);
+        Some(IngressInterface { link, mac: STATION, forwards4, forwards6, is_in_vrf, reverse_path })
     }
 
     fn ways4(&self, _: &Turn, to: &[Ipv4Addr], _: &[u32], answers: &mut [RouteLookup]) {

@@ -82,6 +82,7 @@ impl Routes for MirrorRoutes {
             mac: STATION,
             forwards4: true,
             forwards6: true,
+            is_in_vrf: false,
             reverse_path,
         })
     }

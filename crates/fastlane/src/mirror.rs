@@ -59,7 +59,9 @@ impl Mirror {
     pub fn ingress(&self, turn: &Turn, port: PortId) -> Option<IngressInterface> {
         let found = self.ingress.get(port)?;
         let link = self.tables.link(turn, found.link)?;
-        Some(IngressInterface { mac: link.mac(), ..found })
+        let master = (link.master() != 0).then(|| self.tables.link(turn, link.master())).flatten();
+        let is_in_vrf = master.is_some_and(|master| master.vrf_table() != 0);
+        Some(IngressInterface { mac: link.mac(), is_in_vrf, ..found })
     }
 
     /// Returns true if each destination has its own route number for counters.

@@ -37,6 +37,7 @@ impl TestRoutes {
             mac: STATION,
             forwards4: true,
             forwards6: true,
+            is_in_vrf: false,
             reverse_path: ReversePath::Any,
         };
         Self { answers: BTreeMap::new(), entrance, own: vec![], generation: None }

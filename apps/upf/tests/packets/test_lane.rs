@@ -101,6 +101,7 @@ impl Routes for TestRoutes {
             mac: *PORT_MAC.get(usize::from(port.0))?,
             forwards4: true,
             forwards6: true,
+            is_in_vrf: false,
             reverse_path: self.reverse_path,
         })
     }

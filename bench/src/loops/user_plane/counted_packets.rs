@@ -25,6 +25,7 @@ impl Routes for OneWay {
             mac: STATION,
             forwards4: true,
             forwards6: true,
+            is_in_vrf: false,
             reverse_path,
         })
     }

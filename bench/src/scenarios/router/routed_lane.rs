@@ -147,6 +147,7 @@ impl Routes for MirroredRoutes {
             mac: STATION,
             forwards4: true,
             forwards6: true,
+            is_in_vrf: false,
             reverse_path,
         })
     }

@@ -28,6 +28,8 @@ pub struct IngressInterface {
     pub forwards4: bool,
     /// True if Linux forwards IPv6 packets (`net.ipv6.conf.all.forwarding`).
     pub forwards6: bool,
+    /// True if the interface belongs to a VRF: Linux routes its packets by the table of that.
+    pub is_in_vrf: bool,
     /// Reverse-path filter for IPv4 sources.
     pub reverse_path: ReversePath,
 }
@@ -45,7 +47,7 @@ impl IngressTable {
         Self((0..ports).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Returns the ingress interface of a port, with a zero MAC address.
+    /// Returns the ingress interface of a port, with a zero MAC address and no VRF.
     #[inline]
     pub(super) fn get(&self, port: PortId) -> Option<IngressInterface> {
         let word = self.0.get(usize::from(port.0))?.load(Ordering::Relaxed);
@@ -55,6 +57,7 @@ impl IngressTable {
             mac: [0; 6],
             forwards4: word & FORWARDS4 != 0,
             forwards6: word & FORWARDS6 != 0,
+            is_in_vrf: false,
             reverse_path: match word >> REVERSE_PATH & 3 {
                 0 => ReversePath::Any,
                 1 => ReversePath::Strict,
