@@ -7,6 +7,7 @@ mod deletion;
 mod egress;
 mod firewall;
 mod flood;
+mod flowtable;
 mod kernel_tier;
 mod left_to_linux;
 mod routes;

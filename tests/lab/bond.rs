@@ -8,17 +8,17 @@ use fastlane_tests::{
 use serde_json::{Value, json};
 
 /// Makes a bond of the links `one` and `two`, of which one at a time carries.
-fn bond(host: &Host, address: Option<&str>) {
-    host.run(&["ip", "link", "add", "bond0", "type", "bond", "mode", "active-backup"]);
-    host.run(&["ip", "link", "set", "bond0", "type", "bond", "miimon", "10"]);
+pub(crate) fn bond(host: &Host, bond: &str, address: Option<&str>) {
+    host.run(&["ip", "link", "add", bond, "type", "bond", "mode", "active-backup"]);
+    host.run(&["ip", "link", "set", bond, "type", "bond", "miimon", "10"]);
     if let Some(address) = address {
-        host.run(&["ip", "link", "set", "bond0", "address", address]);
+        host.run(&["ip", "link", "set", bond, "address", address]);
     }
     for name in ["one", "two"] {
         host.run(&["ip", "link", "set", name, "down"]);
-        host.run(&["ip", "link", "set", name, "master", "bond0"]);
+        host.run(&["ip", "link", "set", name, "master", bond]);
     }
-    host.run(&["ip", "link", "set", "bond0", "addrgenmode", "none", "up"]);
+    host.run(&["ip", "link", "set", bond, "addrgenmode", "none", "up"]);
 }
 
 /// Returns a lab with a bond on both hosts.
@@ -26,8 +26,8 @@ fn bonded_lab() -> Lab {
     load_modules(&["bonding"]);
     let lab = Lab::new("lab-bond", 1).expect("the guest allows everything");
     ["one", "two"].iter().for_each(|name| lab.wire(name));
-    bond(&lab.left, Some(LEFT_MAC));
-    bond(&lab.right, None);
+    bond(&lab.left, "bond0", Some(LEFT_MAC));
+    bond(&lab.right, "bond0", None);
     lab
 }
 

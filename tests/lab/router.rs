@@ -7,10 +7,6 @@ use fastlane_tests::{
 };
 use serde_json::{Value, json};
 
-/// PCI addresses of the two devices on the second wire.
-const THIRD: &str = "0000:03:00.0";
-const FOURTH: &str = "0000:04:00.0";
-
 /// Returns a port on a card, whose TAP has a name and an address.
 fn port(card: &Nic, tap: &str, address: &str) -> Value {
     json!({
@@ -32,9 +28,9 @@ fn the_router_forwards_between_two_cards_under_dpdk() {
         let lab = Lab::new("lab-router", 1).expect("the guest allows everything");
         let far = lab.another().expect("another host");
         Nic::at(Nic::SECOND).replace_wire(&lab, Side::Right);
-        Nic::at(FOURTH).move_to(&far, "wire1");
+        Nic::at(Nic::FOURTH).move_to(&far, "wire1");
         far.add_address("wire1", "10.78.0.2/24");
-        let [first, third] = [Nic::FIRST, THIRD].map(Nic::at);
+        let [first, third] = [Nic::FIRST, Nic::THIRD].map(Nic::at);
         [&first, &third].iter().for_each(|card| card.bind("vfio-pci"));
         let configuration = json!({
             "ports": {

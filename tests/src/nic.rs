@@ -19,6 +19,10 @@ impl Nic {
     /// PCI address of the second one, on the same wire. Its MAC address is
     /// [`RIGHT_MAC`](crate::RIGHT_MAC).
     pub const SECOND: &'static str = "0000:02:00.0";
+    /// PCI address of the first device on a second wire.
+    pub const THIRD: &'static str = "0000:03:00.0";
+    /// PCI address of the second one on that wire.
+    pub const FOURTH: &'static str = "0000:04:00.0";
 
     /// Returns the device at a PCI address.
     #[must_use]

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod generic;
 mod link_events;
 mod xdp_features;
 
@@ -9,10 +10,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink,
-};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 
+pub use generic::{ask_generic, generic_family};
 pub use link_events::{LinkEvent, LinkEvents};
 pub use xdp_features::transmits_redirected;
 
@@ -98,13 +98,6 @@ pub fn ask(request: Request) -> io::Result<Vec<Vec<u8>>> {
 pub fn each(request: Request, take: impl FnMut(&[u8])) -> io::Result<()> {
     // Protocol 0 is NETLINK_ROUTE.
     exchange(None, request, take)
-}
-
-/// Sends a request of generic netlink and returns the bodies of the replies.
-fn ask_generic(request: Request) -> io::Result<Vec<Vec<u8>>> {
-    let mut bodies = Vec::new();
-    exchange(Some(netlink::GENERIC), request, |body| bodies.push(body.to_vec()))?;
-    Ok(bodies)
 }
 
 fn exchange(

@@ -22,7 +22,7 @@ pub struct RuleVersion {
     pub teid: u32,
     /// Transport level marking: type of service of the outer header.
     pub tos: u8,
-    /// QoS flow identifier of downlink packets.
+    /// QoS flow identifier of downlink packets; 0 if they have no PDU session container.
     pub qfi: u8,
     /// The downlink gate is open.
     pub is_open: bool,
@@ -179,7 +179,7 @@ fn qer(w: &mut Writer<'_>, version: &RuleVersion) {
     let downlink = if version.is_open { Gate::Open } else { Gate::Closed };
     w.put(&QerId(1));
     w.put(&GateStatus { uplink: Gate::Open, downlink });
-    w.put(&Qfi(version.qfi));
+    w.maybe((version.qfi > 0).then_some(&Qfi(version.qfi)));
 }
 
 /// Writes a Session Modification Request that replaces FAR and QER.
