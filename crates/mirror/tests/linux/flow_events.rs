@@ -10,6 +10,7 @@ use fastlane_mirror::conntrack::{ConntrackListener, Groups};
 use fastlane_mirror::flows::{
     FLOW_WORDS, FlowFollower, FlowKey, FlowPolicy, FlowRecord, FlowSettings, FlowState, Suitability,
 };
+use fastlane_mirror::ipsec::IpsecPolicies;
 use fastlane_table::{HashReader, HashWriter, SharedMemory, Spec, State};
 use fastlane_testing::namespace::{command, private};
 use fastlane_testing::sleeping_lane;
@@ -61,7 +62,7 @@ fn expected() -> BTreeSet<String> {
     let mut listener = ConntrackListener::open(groups, 1 << 20).unwrap();
     let mut keys = BTreeSet::new();
     let is_whole = listener.dump(0, 0, |it| {
-        if POLICY.judge(&it) == Suitability::Fast {
+        if POLICY.judge(&it, &IpsecPolicies::default()) == Suitability::Fast {
             keys.extend(FlowKey::of(&it).map(|key| format!("{key:?}")));
         }
     });
