@@ -70,9 +70,9 @@ mod tests {
     #[test]
     fn bounds_that_cannot_be_are_refused() {
         assert_eq!(refusal(|_| ()), "");
-        let expected = "ports.wire.switch.when.below: 1000 is not allowed; write less than `above`, \
-                        which is 1000";
-        assert_eq!(with("switch/when/below", json!(1000)), expected);
+        let below = with("switch/when/below", json!(1000));
+        let expected = "1000 is not allowed; write less than `above`, which is 1000";
+        assert_eq!(below, format!("ports.wire.switch.when.below: {expected}"));
         let zero = refusal(|raw| raw["ports"]["wire"]["switch"]["when"]["above-s"] = json!(0));
         assert_eq!(zero, "ports.wire.switch.when.above-s: 0 is not allowed; write 1 to 86400");
         let cpu = with("switch/when/load", json!("cpu-percent"));
