@@ -28,11 +28,13 @@ pub enum Count {
     Flows,
     /// The user plane in one direction, including the cost of writing each frame anew.
     Upf(&'static str),
+    /// The same with 8 PDRs of 4 filters each.
+    UpfFilters(&'static str),
 }
 
 impl Count {
     /// All counted loops.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Memory(32),
         Self::Memory(8),
         Self::Memory(1),
@@ -44,6 +46,8 @@ impl Count {
         Self::Flows,
         Self::Upf("uplink"),
         Self::Upf("downlink"),
+        Self::UpfFilters("uplink"),
+        Self::UpfFilters("downlink"),
     ];
 
     /// Returns the number of packets of the shorter run.
@@ -64,6 +68,7 @@ impl Count {
             Self::Steering => "steering".to_owned(),
             Self::Flows => "router-flows-burst-32".to_owned(),
             Self::Upf(direction) => format!("upf-{direction}-burst-32"),
+            Self::UpfFilters(direction) => format!("upf-8-pdrs-{direction}-burst-32"),
         }
     }
 }

@@ -88,6 +88,8 @@ enum Measurement {
     Firewall,
     /// Cost of the user plane over macswap, by sessions and their rules.
     Upf,
+    /// Cost of the user plane by PDRs and SDF filters, and by the filter that matches.
+    UpfRules,
     /// CPU time per packet of the programs `upf` and `macswap` over memif.
     UpfMemif,
     /// Cost of the user plane per lane, by number of lanes.
@@ -100,7 +102,7 @@ enum Measurement {
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(Measurement, Measure); 24] = [
+const MEASUREMENTS: [(Measurement, Measure); 25] = [
     (Measurement::Memory, scenarios::memory),
     (Measurement::InC, scenarios::in_c),
     (Measurement::Dpdk, scenarios::dpdk),
@@ -122,6 +124,7 @@ const MEASUREMENTS: [(Measurement, Measure); 24] = [
     (Measurement::Flows, scenarios::flows),
     (Measurement::Firewall, scenarios::firewall),
     (Measurement::Upf, scenarios::upf),
+    (Measurement::UpfRules, scenarios::upf_rules),
     (Measurement::UpfMemif, scenarios::upf_memif),
     (Measurement::UpfLanes, scenarios::upf_lanes),
     (Measurement::UpfFlood, scenarios::upf_flood),

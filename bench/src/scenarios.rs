@@ -14,6 +14,7 @@ pub mod upf;
 pub mod upf_flood;
 pub mod upf_lanes;
 pub mod upf_memif;
+pub mod upf_rules;
 pub mod veth;
 
 pub use c_application::in_c;
@@ -30,6 +31,7 @@ pub use upf::upf;
 pub use upf_flood::upf_flood;
 pub use upf_lanes::upf_lanes;
 pub use upf_memif::upf_memif;
+pub use upf_rules::upf_rules;
 pub use veth::{af_packet, af_xdp, idle, round_trips};
 
 use crate::slices::Effort;

@@ -19,6 +19,7 @@ use fastlane_bench::device::application;
 use fastlane_bench::device::memory_lane::{MemoryLane, macswap};
 use fastlane_bench::instruction_counts::{Committed, Count};
 use fastlane_bench::loops::lookup::counted_lookups;
+use fastlane_bench::loops::user_plane::{Shape, counted_packets};
 use serde_json::{Value, json};
 
 fn main() -> ExitCode {
@@ -31,7 +32,8 @@ fn main() -> ExitCode {
         ["memory", packets, burst] => turn(packets, burst),
         [name @ ("hash" | "lpm4" | "steering"), lookups] => look_up(name, lookups),
         ["flows", packets] => translate(packets),
-        ["upf", direction, packets] => forward(direction, packets),
+        ["upf", direction, packets] => forward(direction, Shape::Simple, packets),
+        ["upf-8-pdrs", direction, packets] => forward(direction, Shape::EIGHT, packets),
         [application::LOOP, _] => return ExitCode::from(application::run(arguments)),
         _ => Err("usage: instructions [only ROW...|bless FILE [ROW...]]".into()),
     };
@@ -56,9 +58,8 @@ fn translate(packets: &str) -> Result<()> {
     Ok(())
 }
 
-fn forward(direction: &str, packets: &str) -> Result<()> {
-    let moved =
-        fastlane_bench::loops::user_plane::counted_packets::forward(direction, packets.parse()?)?;
+fn forward(direction: &str, shape: Shape, packets: &str) -> Result<()> {
+    let moved = counted_packets::forward(direction, shape, packets.parse()?)?;
     println!("{moved} packets");
     Ok(())
 }
@@ -131,6 +132,7 @@ fn instructions(count: Count, packets: u64, folder: &Path) -> Result<u64> {
         Count::Steering => command.args(["steering", &number]),
         Count::Flows => command.args(["flows", &number]),
         Count::Upf(direction) => command.args(["upf", direction, &number]),
+        Count::UpfFilters(direction) => command.args(["upf-8-pdrs", direction, &number]),
         Count::Memif | Count::Dpdk => {
             let path = folder.join("configuration.json");
             std::fs::write(&path, configuration(count, packets, folder).to_string())?;

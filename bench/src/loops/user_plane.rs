@@ -25,7 +25,7 @@ use upf::rules::layout::drop_reason::{DROP_REASONS, DropReason};
 
 pub use frames::Direction;
 use frames::Template;
-pub use sessions::{Sessions, Shape};
+pub use sessions::{Hit, Sessions, Shape};
 
 use crate::Result;
 use crate::device::memory_lane::{MemoryLane, macswap};

@@ -41,13 +41,13 @@ impl Routes for OneWay {
     }
 }
 
-/// Forwards `packets` packets of 1,000 simple sessions in one direction. With the direction `none`
-/// it swaps their addresses instead, which also writes each frame.
+/// Forwards `packets` packets of 1,000 sessions in one direction. With the direction `none` it
+/// swaps their addresses instead, which also writes each frame.
 ///
 /// # Errors
 /// Returns an error if there is not enough memory or a packet is not forwarded.
-pub fn forward(direction: &str, packets: u64) -> Result<u64> {
-    let sessions = Sessions::new(1000, Shape::Simple)?;
+pub fn forward(direction: &str, shape: Shape, packets: u64) -> Result<u64> {
+    let sessions = Sessions::new(1000, shape)?;
     let direction = match direction {
         "uplink" => Some(Direction::Uplink),
         "downlink" => Some(Direction::Downlink),

@@ -9,7 +9,7 @@ use fastlane_wire::checksum::checksum;
 use crate::Result;
 use crate::loops::lookup::workload::Random;
 use crate::loops::user_plane::STATION;
-use crate::loops::user_plane::sessions::{FIRST_PORT, Sessions, Shape, Users, far_teid, user};
+use crate::loops::user_plane::sessions::{Sessions, Shape, Users, far_teid, user};
 
 /// Number of frames of the list.
 const LIST: usize = 1 << 20;
@@ -72,12 +72,13 @@ impl Template {
         is_wanted: impl Fn(u32) -> bool,
     ) -> Self {
         let mut random = Random::new(0x0075_7066);
+        let ports = users.shape.ports();
         let entry = |_| {
             let mut session = random.below(u64::from(users.count)) as u32;
             while !is_wanted(session) {
                 session = random.below(u64::from(users.count)) as u32;
             }
-            let port = FIRST_PORT + random.below(u64::from(users.shape.ports())) as u16;
+            let port = ports.start + random.below(ports.len() as u64) as u16;
             let far = Ipv4Addr::from_bits(0xc612_0000 | random.next() as u32 & 0x1_ffff);
             let headers = match direction {
                 Direction::Uplink => {
@@ -202,7 +203,7 @@ fn outside(direction: Direction, shape: Shape) -> (Vec<u8>, Option<usize>) {
             ip[10..12].copy_from_slice(&sum.to_be_bytes());
             frame.extend(ip);
         }
-        Shape::Rich => {
+        Shape::Filtered(_) => {
             frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, udp as u8, 17, 64]);
             for last in [3, 1] {
                 frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);

@@ -1,6 +1,7 @@
 //! PFCP sessions, published as the control plane does.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
 use std::sync::Arc;
 
 use fastlane::PortId;
@@ -18,16 +19,14 @@ use upf::rules::publish::Published;
 use upf::rules::{Private, Tables as Written};
 use upf::session::{
     Actions, CpFSeid, Destination, Far, Filter, FlowDescription, Forwarding, Gate, LocalTunnel,
-    Measure, OuterHeader, Pdr, Qer, Rate, Removal, Reporting, ReportingTriggers, Session,
+    Measure, OuterHeader, Pdr, Prefix, Qer, Rate, Removal, Reporting, ReportingTriggers, Session,
     SessionIndex, Source, Urr, UserAddress, Volume,
 };
 
 use crate::Result;
 use crate::rivals::ffi::no_readers;
 
-/// Number of rules of a session that match different ports of the remote end.
-const FLOWS: u16 = 4;
-/// First of these ports.
+/// First of the remote ports that filters distinguish.
 pub(crate) const FIRST_PORT: u16 = 10_000;
 
 /// Rules of each session.
@@ -35,25 +34,107 @@ pub(crate) const FIRST_PORT: u16 = 10_000;
 pub enum Shape {
     /// 2 PDRs, 2 FARs, a QER with a maximum bit rate, a URR with a threshold; IPv4 outer header.
     Simple,
-    /// 8 PDRs with 4 SDF filters each, 2 FARs, 3 QERs, 3 URRs; IPv6 outer header.
-    Rich,
+    /// PDRs with SDF filters, 2 FARs, 3 QERs, 3 URRs; IPv6 outer header.
+    Filtered(Filtered),
+}
+
+/// PDRs with SDF filters, and the packets that arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filtered {
+    /// Number of PDRs per direction.
+    pub pairs: u16,
+    /// Number of filters of each PDR, each for another port of the remote end.
+    pub filters: u16,
+    /// True if each filter has a prefix of the remote end, too. There are 15 of them.
+    pub has_prefixes: bool,
+    /// Filter that the packets match.
+    pub hit: Hit,
+}
+
+/// Filter that packets match, of all filters of their direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hit {
+    /// Any one, at random.
+    Any,
+    /// The first one by precedence.
+    First,
+    /// The one in the middle.
+    Middle,
+    /// The last one.
+    Last,
+    /// None: a last PDR without filters matches.
+    None,
+}
+
+impl Hit {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::First => "the first",
+            Self::Middle => "the middle one",
+            Self::Last => "the last",
+            Self::None => "none",
+        }
+    }
 }
 
 impl Shape {
-    /// Returns the name used in results.
+    /// 8 PDRs with 4 filters each.
+    pub const EIGHT: Self = Self::of(4, 4);
+    /// 16 PDRs with 8 filters each.
+    pub const SIXTEEN: Self = Self::of(8, 8);
+
+    const fn of(pairs: u16, filters: u16) -> Self {
+        Self::Filtered(Filtered { pairs, filters, has_prefixes: false, hit: Hit::Any })
+    }
+
+    /// Returns the same rules with other packets.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub const fn hitting(self, hit: Hit) -> Self {
         match self {
-            Self::Simple => "2 PDRs",
-            Self::Rich => "8 PDRs of 4 filters, 3 QERs, 3 URRs, IPv6 outside",
+            Self::Simple => self,
+            Self::Filtered(filtered) => Self::Filtered(Filtered { hit, ..filtered }),
         }
     }
 
-    /// Returns the number of remote ports that the filters distinguish.
-    pub(crate) const fn ports(self) -> u16 {
+    /// Returns the rules with a prefix of the remote end in each filter.
+    #[must_use]
+    pub const fn with_prefixes(self) -> Self {
         match self {
-            Self::Simple => 1,
-            Self::Rich => FLOWS * FLOWS,
+            Self::Simple => self,
+            Self::Filtered(filtered) => Self::Filtered(Filtered { has_prefixes: true, ..filtered }),
+        }
+    }
+
+    /// Returns the name used in results.
+    #[must_use]
+    pub fn name(self) -> String {
+        let Self::Filtered(Filtered { pairs, filters, has_prefixes, hit }) = self else {
+            return "2 PDRs".to_owned();
+        };
+        let prefixes = if has_prefixes { " with prefixes" } else { "" };
+        let pdrs = 2 * pairs;
+        let rules = format!("{pdrs} PDRs of {filters} filters{prefixes}");
+        let name = format!("{rules}, 3 QERs, 3 URRs, IPv6 outside");
+        match hit {
+            Hit::Any => name,
+            hit => format!("{name}, {} matches", hit.name()),
+        }
+    }
+
+    /// Returns the remote ports of packets.
+    pub(crate) const fn ports(self) -> Range<u16> {
+        let Self::Filtered(Filtered { pairs, filters, hit, .. }) = self else {
+            return FIRST_PORT..FIRST_PORT + 1;
+        };
+        let end = FIRST_PORT + pairs * filters;
+        let middle = FIRST_PORT + pairs * filters / 2;
+        match hit {
+            Hit::Any => FIRST_PORT..end,
+            Hit::First => FIRST_PORT..FIRST_PORT + 1,
+            Hit::Middle => middle..middle + 1,
+            Hit::Last => end - 1..end,
+            Hit::None => end..end + 1,
         }
     }
 }
@@ -122,7 +203,11 @@ impl Sessions {
     /// Publishes the sessions of these UEs for `lanes` lanes.
     pub(crate) fn of(users: Users, lanes: usize) -> Result<Self> {
         let settings: Settings = serde_json::from_value(settings(users, ["wire"; 2]))?;
-        let memory = Private::new(Capacities::of(&settings), Arc::new(no_readers()));
+        let mut capacities = Capacities::of(&settings);
+        if let Shape::Filtered(Filtered { pairs, .. }) = users.shape {
+            capacities.blocks = capacities.complex * 3 * usize::from(pairs);
+        }
+        let memory = Private::new(capacities, Arc::new(no_readers()));
         // As in an application, each lane has its own copy of these tables.
         memory.memory(table::CAUSES, |most| {
             Spec::state::<DROP_REASON_WORDS>("causes", most, lanes)
@@ -196,7 +281,7 @@ pub(crate) fn user(session: u32) -> Ipv4Addr {
 
 /// Returns the object `app` of a configuration with the ports of N3 and of N6.
 pub(crate) fn settings(users: Users, [access, core]: [&str; 2]) -> Value {
-    let complex = if users.shape == Shape::Rich { users.count } else { 1 };
+    let complex = if users.shape == Shape::Simple { 1 } else { users.count };
     json!({
         "node-id": "10.255.0.1",
         "n4": { "addresses": ["10.255.0.1"] },
@@ -222,10 +307,10 @@ fn session(id: SessionIndex, shape: Shape, teids: TeidLayout, instances: Instanc
     let Instances { access, core } = instances;
     let (pdrs, meters) = match shape {
         Shape::Simple => (1, 1),
-        Shape::Rich => (FLOWS, 3),
+        Shape::Filtered(Filtered { pairs, hit, .. }) => (pairs + u16::from(hit == Hit::None), 3),
     };
     let numbers: Vec<u32> = (1..=meters).collect();
-    let six = shape == Shape::Rich;
+    let six = shape != Shape::Simple;
     let both = (0..pdrs).flat_map(|flow| [(flow, Source::Access), (flow, Source::Core)]);
     let pdr = |(flow, source): (u16, Source)| {
         let is_up = source == Source::Access;
@@ -242,7 +327,7 @@ fn session(id: SessionIndex, shape: Shape, teids: TeidLayout, instances: Instanc
             tunnel: is_up.then_some(tunnel),
             user: Some(UserAddress { v4: Some(user(id.0)), v6: None, is_ours: true }),
             framed: vec![],
-            filters: if six { filters(flow) } else { vec![] },
+            filters: filters(shape, flow),
             qfis: vec![],
             removal: is_up.then_some(removal),
             far: if is_up { 1 } else { 2 },
@@ -275,14 +360,25 @@ fn session(id: SessionIndex, shape: Shape, teids: TeidLayout, instances: Instanc
     }
 }
 
-fn filters(flow: u16) -> Vec<Filter> {
-    let port = |number: u16| FIRST_PORT + flow * FLOWS + number;
-    let flow = |number| FlowDescription {
+/// Returns the filters of a PDR; none for the one behind all others.
+fn filters(shape: Shape, flow: u16) -> Vec<Filter> {
+    let Shape::Filtered(Filtered { pairs, filters, has_prefixes, .. }) = shape else {
+        return Vec::new();
+    };
+    let numbers = flow * filters..(flow + 1) * filters;
+    let flow_of = |number: u16| FlowDescription {
         protocol: Some(17),
-        remote_ports: vec![(port(number), port(number))],
+        remote: prefix(number).filter(|_| has_prefixes),
+        remote_ports: vec![(FIRST_PORT + number, FIRST_PORT + number)],
         ..FlowDescription::default()
     };
-    (0..FLOWS).map(|number| Filter { flow: Some(flow(number)), ..Filter::default() }).collect()
+    let filter = |number| Filter { flow: Some(flow_of(number)), ..Filter::default() };
+    numbers.filter(|_| flow < pairs).map(filter).collect()
+}
+
+/// Returns one of the 15 prefixes that contain the remote ends of packets.
+fn prefix(number: u16) -> Option<Prefix> {
+    Prefix::new(IpAddr::V4(Ipv4Addr::new(198, 18, 0, 0)), 1 + (number % 15) as u8)
 }
 
 fn outer(id: SessionIndex, six: bool) -> OuterHeader {
