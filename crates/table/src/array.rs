@@ -114,11 +114,12 @@ impl<V: Value> ArrayReader<V> {
         }
     }
 
-    /// Prefetches all cache lines of a value, for a caller that reads most of it.
+    /// Prefetches the cache lines of the first `octets` of a value, for a caller that reads most of
+    /// them.
     #[inline]
-    pub fn prefetch_whole(&self, index: usize) {
+    pub fn prefetch_first(&self, index: usize, octets: usize) {
         if let Some(slot_ref) = self.index.get(index) {
-            self.slots.prefetch_whole(slot_ref.load(Ordering::Relaxed).wrapping_sub(1));
+            self.slots.prefetch_first(slot_ref.load(Ordering::Relaxed).wrapping_sub(1), octets);
         }
     }
 

@@ -96,11 +96,13 @@ impl<K: Key, V: Value> Slots<K, V> {
         }
     }
 
-    /// Prefetches all cache lines of a slot. Any slot number is allowed.
+    /// Prefetches the cache lines of the first `octets` of a slot's value. Any slot number is
+    /// allowed.
     #[inline]
-    pub(crate) fn prefetch_whole(&self, slot: u32) {
+    pub(crate) fn prefetch_first(&self, slot: u32, octets: usize) {
         let start = self.start.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
-        for line in (0..Self::STRIDE).step_by(CACHE_LINE) {
+        let end = (Self::VALUE + octets).min(Self::STRIDE);
+        for line in (0..end).step_by(CACHE_LINE) {
             simd::prefetch(start.wrapping_add(line));
         }
     }

@@ -56,7 +56,8 @@ impl<R: Routes> Datapath<R> {
         let (Some(session), Some(rules)) = (ue_packet.session, *found) else {
             return Outcome::Drop(DropReason::UnknownUser);
         };
-        if let Some(inner) = inner_packet::read_usual(ue_packet.inner(packet.bytes()))
+        if !rules.has_blocks_for(ue_packet.usual_direction())
+            && let Some(inner) = inner_packet::read_usual(ue_packet.inner(packet.bytes()))
             && let Some(fields) = ue_packet.fields(&inner, &self.forwarder.ports)
             && let Some(ForwardDecision { path, direction, charge }) =
                 classify::decide_simple(rules, &fields)

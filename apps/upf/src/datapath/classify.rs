@@ -16,6 +16,7 @@
 
 mod apply_rule;
 mod block_rules;
+mod filter_match;
 mod rate_meter;
 mod simple_rules;
 mod urr_limits;
@@ -181,7 +182,10 @@ impl<'t, B: Blocks<'t>> Classifier<'t, '_, B> {
     #[inline]
     #[must_use]
     pub fn charge(&self, charge: Charge) -> ChargeResult {
-        self.check::<CHARGE>(charge)
+        match block_rules::charge_unlimited(self, charge) {
+            Some(pdr) => ChargeResult { refused: None, pdr, events: 0, slot: 0 },
+            None => self.check::<CHARGE>(charge),
+        }
     }
 
     /// Checks if [`charge`](Self::charge) would let a packet pass. A quota that stops it raises an

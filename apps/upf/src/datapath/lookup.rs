@@ -266,24 +266,42 @@ impl Batch {
             *rules = tables.rules.fetch(turn, session.0 as usize, offset);
             tables.state.prefetch(EntryId(session.0));
         }
-        let ue_packets = self.ue_packets.iter().zip(&rules).take(self.count);
-        if ue_packets.fold(false, |any, (ue_packet, rules)| {
+        let ue_packets = &self.ue_packets[..self.count];
+        if ue_packets.iter().zip(&rules).fold(false, |any, (ue_packet, rules)| {
             let direction = ue_packet.usual_direction();
             any | rules.is_some_and(|rules| rules.has_blocks_for(direction))
         }) {
-            prefetch_blocks(tables, &rules[..self.count]);
+            prefetch_blocks(tables, turn, ue_packets, &rules[..self.count]);
         }
         rules
     }
 }
 
-/// Prefetches the first rule blocks of sessions. Otherwise each of their cache lines would be a
-/// miss.
+/// Number of further counter slots of a session that are prefetched.
+const SLOTS: usize = 4;
+
+/// Prefetches the first rule blocks of sessions and the counter slots that they refer to. Otherwise
+/// each of their cache lines would be a miss.
 #[inline(never)]
-fn prefetch_blocks(tables: &LaneTables, rules: &[Option<&Rules>]) {
-    let blocks = || rules.iter().flatten().filter_map(|rules| rules.cold.block.checked_sub(1));
-    blocks().for_each(|block| tables.blocks.prefetch_index(block as usize));
-    blocks().for_each(|block| tables.blocks.prefetch_whole(block as usize));
+fn prefetch_blocks(
+    tables: &LaneTables,
+    turn: &Turn,
+    ue_packets: &[UePacket],
+    rules: &[Option<&Rules>],
+) {
+    let blocks = || {
+        let found = ue_packets.iter().zip(rules);
+        found.filter_map(|(ue_packet, rules)| (*rules)?.first_block(ue_packet.usual_direction()))
+    };
+    blocks().for_each(|block| tables.blocks.prefetch_index(block.index as usize));
+    blocks().for_each(|block| {
+        tables.blocks.prefetch_first(block.index as usize, usize::from(block.octets));
+    });
+    for block in blocks() {
+        let Some(block) = tables.blocks.get(turn, block.index as usize) else { continue };
+        let slots = block.counts().iter().map(|count| count.line);
+        slots.take(SLOTS).for_each(|slot| tables.state.prefetch(EntryId(slot)));
+    }
 }
 
 /// Rules found for the packets of a batch.

@@ -16,10 +16,11 @@ use std::net::IpAddr;
 
 use fastlane_pfcp::IeType;
 
+use self::block_packer::PackedBlocks;
 use self::rule_entry::{CountedUrr, RuleEntry, meter_cost};
 use super::layout::session_rules::{
-    AddressPrefix, Block, Direction, DirectionRules, DueEndMarker, EndMarkerEntry, NEVER, Rules,
-    flag, forwarding,
+    AddressPrefix, Direction, DirectionRules, DueEndMarker, EndMarkerEntry, NEVER, Rules, flag,
+    forwarding,
 };
 use super::layout::{TunnelKey, UeKey};
 use crate::session::{
@@ -27,10 +28,14 @@ use crate::session::{
     Volume, Watch,
 };
 
+mod block_builder;
 mod block_packer;
+mod compiled;
 mod context;
+mod filter_compiler;
 mod rule_entry;
 
+pub use self::compiled::Compiled;
 pub use self::context::{Context, PredefinedRule};
 
 /// A network behind a UE, or UE addresses that a [`UeKey`] cannot express.
@@ -42,21 +47,6 @@ pub struct FramedRoute {
     pub address: IpAddr,
     /// Prefix length in bits.
     pub length: u8,
-}
-
-/// Compiled session, as it is published.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Compiled {
-    /// Entry of the rules table. Whoever places the blocks sets its `block` and their `next`.
-    pub rules: Rules,
-    /// Blocks in the order of evaluation.
-    pub blocks: Vec<Block>,
-    /// UE addresses, each once.
-    pub users: Vec<UeKey>,
-    /// Tunnels whose TEID does not contain the session index, each once.
-    pub tunnels: Vec<TunnelKey>,
-    /// Networks behind the UE, each once.
-    pub framed: Vec<FramedRoute>,
 }
 
 /// Reason why a session cannot be compiled. Nothing of it is published then.
@@ -187,8 +177,8 @@ pub fn compile(session: &Session, context: &Context) -> Result<Compiled, Compile
     let entries = rule_entry::entries(session, context)?;
     let keys = keys(session, context);
     let (newest, others) = end_markers(session, context);
-    let (mut rules, blocks) = match simple_rules(session, &entries) {
-        Some(rules) if others.is_empty() => (rules, Vec::new()),
+    let (mut rules, packed) = match simple_rules(session, &entries) {
+        Some(rules) if others.is_empty() => (rules, PackedBlocks::default()),
         Some(rules) => (rules, block_packer::blocks(session, &[], others)?.1),
         None => block_packer::blocks(session, &entries, others)?,
     };
@@ -198,7 +188,8 @@ pub fn compile(session: &Session, context: &Context) -> Result<Compiled, Compile
         (rules.cold.marker_instance, rules.cold.marker_version) = (instance, version);
     }
     let LookupKeys { users, tunnels, framed } = keys;
-    Ok(Compiled { rules, blocks, users, tunnels, framed })
+    let PackedBlocks { blocks, untunnelled } = packed;
+    Ok(Compiled { rules, blocks, untunnelled, users, tunnels, framed })
 }
 
 /// Number of versions of a session after which an end marker is no longer repeated beside a newer

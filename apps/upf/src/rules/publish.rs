@@ -257,11 +257,15 @@ impl Published {
         before: Option<&Session>,
         session: &Session,
     ) -> Result<(), PublishError> {
-        let Compiled { rules, blocks, users, tunnels, framed } = compile(session, &self.context)?;
+        let mut compiled = compile(session, &self.context)?;
         let old = before.map(|before| keys(before, &self.context));
         let mut added = AddedEntries::default();
-        let keys = LookupKeys { users, tunnels, framed };
-        if let Err(error) = self.put(session.id, rules, blocks, &keys, &mut added) {
+        let keys = LookupKeys {
+            users: std::mem::take(&mut compiled.users),
+            tunnels: std::mem::take(&mut compiled.tunnels),
+            framed: std::mem::take(&mut compiled.framed),
+        };
+        if let Err(error) = self.put(session.id, compiled, &keys, &mut added) {
             self.undo(session.id, added);
             return Err(error);
         }
@@ -278,39 +282,37 @@ impl Published {
     fn put(
         &mut self,
         id: SessionIndex,
-        mut rules: Rules,
-        blocks: Vec<Block>,
+        mut compiled: Compiled,
         keys: &LookupKeys,
         added: &mut AddedEntries,
     ) -> Result<(), PublishError> {
-        rules.cold.block = self.put_blocks(blocks, added)?;
+        self.put_blocks(&mut compiled, added)?;
         self.put_keys(id, keys, added)?;
         let old = self.chain(id);
         step();
-        self.tables.rules.set(id.0 as usize, &rules)?;
+        self.tables.rules.set(id.0 as usize, &compiled.rules)?;
         self.free_blocks(old);
         Ok(())
     }
 
-    /// Writes blocks, the last one first; returns 1 + the index of the first.
+    /// Writes the blocks of a session, the last one first, and links its rules to them.
     fn put_blocks(
         &mut self,
-        blocks: Vec<Block>,
+        compiled: &mut Compiled,
         added: &mut AddedEntries,
-    ) -> Result<u32, PublishError> {
-        let mut next = 0;
-        for mut block in blocks.into_iter().rev() {
+    ) -> Result<(), PublishError> {
+        for _ in &compiled.blocks {
             let mut freed = Vec::new();
-            let place = self.blocks.take_and_reclaim(&self.tables.grace_periods, &mut freed);
+            let index = self.blocks.take_and_reclaim(&self.tables.grace_periods, &mut freed);
             self.clear_blocks(freed);
-            let place = place.ok_or(PublishError::Exhausted("block of rules"))?;
-            added.blocks.push(place);
-            block.next = next;
-            step();
-            self.tables.blocks.set(place as usize, &block)?;
-            next = place + 1;
+            added.blocks.push(index.ok_or(PublishError::Exhausted("block of rules"))?);
         }
-        Ok(next)
+        compiled.link(&added.blocks);
+        for (index, block) in added.blocks.iter().zip(&compiled.blocks).rev() {
+            step();
+            self.tables.blocks.set(*index as usize, block)?;
+        }
+        Ok(())
     }
 
     fn put_keys(

@@ -99,12 +99,11 @@ fn world(session: &Session) -> TestLane {
     let settings = serde_json::from_value(settings()).expect("settings");
     let context = Context::new(&settings).expect("no predefined rules");
     let mut compiled = compile(session, &context).expect("it can be compiled");
-    let count = compiled.blocks.len();
-    for (place, block) in compiled.blocks.iter_mut().enumerate() {
-        block.next = if place + 1 < count { place as u32 + 2 } else { 0 };
-        world.tables.blocks.set(place, block).expect("there is room");
+    let indices: Vec<u32> = (0..compiled.blocks.len() as u32).collect();
+    compiled.link(&indices);
+    for (index, block) in compiled.blocks.iter().enumerate() {
+        world.tables.blocks.set(index, block).expect("there is room");
     }
-    compiled.rules.cold.block = u32::from(count > 0);
     world.publish(&compiled.rules);
     assert_eq!(compiled.tunnels, [TunnelKey { teid: CHOSEN }]);
     let found = SessionRef::to(SESSION);

@@ -11,10 +11,13 @@ use super::{Action, CHARGE, Charge, Decision, HoldLimits, LOOK, Path, Redirect};
 use crate::rules::layout::counter_slots::{LAST, WORDS, event};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::{
-    Block, Count, Direction, Meter, NONE, OuterPath, RedirectEntry, Rule, flag, forwarding,
+    Block, Count, Direction, Limit, Meter, NONE, OuterPath, RedirectEntry, Rule, flag, forwarding,
     redirect,
 };
 use crate::session::SessionIndex;
+
+/// Maximum number of meters that are charged together.
+const METERS: usize = 8;
 
 /// A rule and a packet to apply it to.
 pub(super) struct RuleApplication<'t, 'a> {
@@ -48,12 +51,60 @@ struct RaisedEvents {
 impl<'t> RuleApplication<'t, '_> {
     /// Decides about a packet of `length` octets.
     pub(super) fn decide(&self, length: u32) -> Decision<'t> {
-        self.apply::<LOOK>(length, None)
+        let Self { rule, version, direction, .. } = *self;
+        let path = if rule.flags & flag::UNLIMITED == 0 { None } else { self.path(rule.path) };
+        let Some(path) = path else { return self.apply::<LOOK>(length, None) };
+        // Meters are checked when the packet is charged.
+        let charge = Charge::new(version, length, direction).by_path(rule.path);
+        let action = Action::Forward(path);
+        Decision { action, pdr: rule.pdr, direction, events: 0, slot: 0, copies: &[], charge }
     }
 
     /// Charges a packet that was decided to take this path, if the decision still holds.
     pub(super) fn charge<const MODE: u8>(&self, length: u32, path: u8) -> Decision<'t> {
         self.apply::<MODE>(length, Some(path))
+    }
+
+    /// Charges meters and URRs of a rule that only meters can stop. If it returns false it has done
+    /// nothing: a meter stops the packet, an event is due, or the rule has many meters.
+    #[inline(always)]
+    pub(super) fn charge_unlimited(&self, length: u32) -> bool {
+        let Self { block, rule, direction, version, now, .. } = *self;
+        let (meters, counts) = (block.meters(), block.counts());
+        let word = urr_limits::meter(direction);
+        let mut words = [0; METERS];
+        if rule.meters.count_ones() as usize > METERS {
+            return false;
+        }
+        for (bit, new) in bits(rule.meters).zip(&mut words) {
+            let Some(meter) = meters.get(bit) else { return false };
+            let before = self.slot(meter.line).get(word);
+            match rate_of(meter, direction) {
+                None => *new = before,
+                Some(rate) => match rate.charge(before, length, now) {
+                    Some(after) => *new = after,
+                    None => return false,
+                },
+            }
+        }
+        let packet = UrrPacket { version, direction, length, now };
+        for bit in bits(rule.counts) {
+            let Some(count) = counts.get(bit) else { return false };
+            let slot = self.slot(count.line);
+            let check = urr_limits::check(slot, self.limits(count), &packet);
+            let due = check.events | urr_limits::starts(count.flags);
+            if check.is_stopped || due & !urr_limits::events(slot, version) != 0 {
+                return false;
+            }
+        }
+        for (meter, new) in bits(rule.meters).filter_map(|bit| meters.get(bit)).zip(words) {
+            self.slot(meter.line).set(word, new);
+        }
+        self.slot(self.session.0).set(LAST, now);
+        for count in bits(rule.counts).filter_map(|bit| counts.get(bit)) {
+            urr_limits::count(self.slot(count.line), direction, length, now);
+        }
+        true
     }
 
     fn apply<const MODE: u8>(&self, length: u32, wanted: Option<u8>) -> Decision<'t> {
@@ -188,11 +239,16 @@ impl<'t> RuleApplication<'t, '_> {
         if count.flags & flag::STOPPED != 0 {
             return urr_limits::STOPPED;
         }
-        let first = usize::from(count.first_limit);
-        let limits = self.block.limits().get(first..first + usize::from(count.limits));
         let Self { version, direction, now, .. } = *self;
         let packet = UrrPacket { version, direction, length, now };
-        urr_limits::check(self.slot(count.line), limits.unwrap_or(&[]), &packet)
+        urr_limits::check(self.slot(count.line), self.limits(count), &packet)
+    }
+
+    #[inline(always)]
+    fn limits(&self, count: &Count) -> &'t [Limit] {
+        let first = usize::from(count.first_limit);
+        let limits = self.block.limits().get(first..first + usize::from(count.limits));
+        limits.unwrap_or(&[])
     }
 
     fn conforms(&self, length: u32) -> bool {
@@ -204,22 +260,15 @@ impl<'t> RuleApplication<'t, '_> {
 
     /// Returns the meters with a limit in this direction.
     fn meters(&self) -> impl Iterator<Item = (&'t Meter, MeterRate)> {
-        let (chosen, direction) = (self.rule.meters, self.direction as usize);
-        let all = self.block.meters().iter().take(32).enumerate();
-        let those =
-            all.filter(move |(bit, meter)| chosen & 1 << bit != 0 && meter.cost[direction] != 0);
-        those.map(move |(_, meter)| {
-            let (cost, shift, burst) =
-                (meter.cost[direction], meter.shift[direction], meter.burst[direction]);
-            (meter, MeterRate { cost, shift, burst })
-        })
+        let (all, direction) = (self.block.meters(), self.direction);
+        let chosen = bits(self.rule.meters).filter_map(move |bit| all.get(bit));
+        chosen.filter_map(move |meter| Some((meter, rate_of(meter, direction)?)))
     }
 
     /// Returns the rule's counters with their indices.
     fn counts(&self) -> impl Iterator<Item = (usize, &'t Count)> {
-        let chosen = self.rule.counts;
-        let all = self.block.counts().iter().take(32).enumerate();
-        all.filter(move |(bit, _)| chosen & 1 << bit != 0)
+        let all = self.block.counts();
+        bits(self.rule.counts).filter_map(move |bit| Some((bit, all.get(bit)?)))
     }
 
     fn path(&self, index: u8) -> Option<Path<'t>> {
@@ -243,6 +292,25 @@ impl<'t> RuleApplication<'t, '_> {
             raised.slot = slot;
         }
     }
+}
+
+/// Returns the numbers of the bits that are set, in ascending order.
+#[inline(always)]
+fn bits(mut set: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = set.trailing_zeros();
+        set &= set.wrapping_sub(1);
+        (bit < u32::BITS).then_some(bit as usize)
+    })
+}
+
+/// Returns the rate of a meter in a direction, if it has a limit there.
+#[inline(always)]
+fn rate_of(meter: &Meter, direction: Direction) -> Option<MeterRate> {
+    let direction = direction as usize;
+    let (cost, shift, burst) =
+        (meter.cost[direction], meter.shift[direction], meter.burst[direction]);
+    (cost != 0).then_some(MeterRate { cost, shift, burst })
 }
 
 /// Returns the redirection of a path, if it has one, for a family (4 or 6).

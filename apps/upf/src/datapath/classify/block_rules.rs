@@ -3,23 +3,22 @@
 use fastlane::table::{ArrayReader, ArrayWriter, Guard};
 
 use super::apply_rule::RuleApplication;
-use super::{Charge, Classifier, Decision, PacketFields, Path, Ports, SHUT};
+use super::filter_match::FilterMatch;
+use super::{Charge, Classifier, Decision, PacketFields, Path, SHUT};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::{
-    Block, CHAIN, Direction, DueEndMarker, NONE, OuterPath, PacketFilter, Rule, Rules, flag,
-    forwarding, wanted,
+    Block, CHAIN, Direction, DueEndMarker, OuterPath, Rule, Rules, flag, forwarding,
 };
-use crate::session::Destination;
+use crate::session::{Destination, PdrId};
 
-/// Result of matching a packet against a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RuleMatch {
-    Yes,
-    No,
-    /// Matches except for the UE's address.
-    ForeignSource,
-    /// Undecidable: a later fragment whose first one was not seen.
-    Unknown,
+/// First rule of a block that matches a packet, as far as it can be decided.
+enum RuleMatch<'t> {
+    /// The rule, and its index in the block.
+    Found(&'t Rule, u16),
+    /// The rule may match: the packet is a later fragment whose first one was not seen.
+    Unknown(&'t Rule),
+    /// No rule matches. True if one does except for the UE's address.
+    None { is_foreign: bool },
 }
 
 /// Access to blocks by index.
@@ -59,15 +58,23 @@ impl<'t> Blocks<'t> for &'t [Block] {
 }
 
 impl<'t, B: Blocks<'t>> Classifier<'t, '_, B> {
-    /// Returns the blocks of the session with 1 + their indices, up to the first one of another
-    /// version.
-    fn chain(&self) -> impl Iterator<Item = (u32, &'t Block)> {
-        let mut next = self.rules.cold.block;
+    /// Returns the blocks for packets of this ingress with 1 + their indices, up to the first one
+    /// of another version.
+    #[inline(always)]
+    fn blocks_for(&self, fields: &PacketFields) -> impl Iterator<Item = (u32, &'t Block)> {
+        let first = self.rules.first_block(ingress_direction(fields));
+        self.chain_from(first.map_or(0, |first| first.index + 1))
+    }
+
+    /// Returns the blocks of a chain that begins with 1 + an index.
+    #[inline(always)]
+    fn chain_from(&self, first: u32) -> impl Iterator<Item = (u32, &'t Block)> {
+        let mut next = first;
         let version = self.rules.version();
         std::iter::from_fn(move || {
             let number = next;
             let block = self.blocks.block(number.checked_sub(1)? as usize)?;
-            let is_sound = block.version == version && block.session == self.session.0;
+            let is_sound = block.is_of(self.session.0, version);
             next = if is_sound { block.next } else { 0 };
             is_sound.then_some((number, block))
         })
@@ -76,7 +83,8 @@ impl<'t, B: Blocks<'t>> Classifier<'t, '_, B> {
 
     /// Returns the end markers that are due besides that of the rules, the oldest first.
     pub fn end_markers(&self) -> impl Iterator<Item = DueEndMarker> {
-        let entries = self.chain().flat_map(|(_, block)| block.end_markers());
+        let chain = self.chain_from(self.rules.cold.block);
+        let entries = chain.flat_map(|(_, block)| block.end_markers());
         entries.map(|entry| DueEndMarker::from(*entry))
     }
 
@@ -100,51 +108,113 @@ pub(super) fn decide<'t, B: Blocks<'t>>(
     fields: &PacketFields,
 ) -> Decision<'t> {
     let mut reason = DropReason::NoRule;
-    let mut direction =
-        if fields.tunnel.is_some() { Direction::Uplink } else { Direction::Downlink };
-    for (number, block) in classifier.chain() {
-        let addresses = AddressMatches::of(block, fields);
-        let all = (0_u16..).zip(block.rules());
-        for (index, rule) in all.filter(|(_, rule)| is_by(rule, fields)) {
-            direction = direction_of_rule(rule);
-            match addresses.matches_rule(block, rule, fields) {
-                RuleMatch::Yes => {
-                    let applied = classifier.application(block, rule, direction, fields.family);
-                    let mut decision = applied.decide(fields.length);
-                    decision.charge = decision.charge.by_rule(number, index);
-                    return decision;
-                }
-                RuleMatch::No => {}
-                RuleMatch::ForeignSource => reason = DropReason::ForeignSource,
-                RuleMatch::Unknown => {
-                    return Decision::drop(DropReason::FragmentUnknown, rule.pdr, direction);
-                }
+    for (number, block) in classifier.blocks_for(fields) {
+        match first_rule(block, fields) {
+            RuleMatch::Found(rule, index) => {
+                let direction = direction_of_rule(rule);
+                let applied = classifier.application(block, rule, direction, fields.family);
+                let mut decision = applied.decide(fields.length);
+                decision.charge = decision.charge.by_rule(number, index);
+                return decision;
             }
+            RuleMatch::Unknown(rule) => {
+                let direction = direction_of_rule(rule);
+                return Decision::drop(DropReason::FragmentUnknown, rule.pdr, direction);
+            }
+            RuleMatch::None { is_foreign: true } => reason = DropReason::ForeignSource,
+            RuleMatch::None { is_foreign: false } => {}
         }
     }
-    Decision::drop(reason, 0, direction)
+    Decision::drop(reason, 0, direction_without_match(classifier, fields))
+}
+
+/// Returns the direction of a packet that no rule matches: that of the last rule of its ingress.
+#[cold]
+fn direction_without_match<'t, B: Blocks<'t>>(
+    classifier: &Classifier<'t, '_, B>,
+    fields: &PacketFields,
+) -> Direction {
+    let rules = classifier.blocks_for(fields).flat_map(|(_, block)| block.rules());
+    let last = rules.filter(|rule| is_by(rule, fields)).last();
+    last.map_or(ingress_direction(fields), direction_of_rule)
 }
 
 pub(super) fn own_path<'t, B: Blocks<'t>>(
     classifier: &Classifier<'t, '_, B>,
     fields: &PacketFields,
 ) -> Option<Path<'t>> {
-    for (_, block) in classifier.chain() {
-        let addresses = AddressMatches::of(block, fields);
-        for rule in block.rules().iter().filter(|rule| is_by(rule, fields)) {
-            match addresses.matches_rule(block, rule, fields) {
-                RuleMatch::Yes => {
-                    let path = block.paths().get(usize::from(rule.path))?;
-                    let is_redirected = path.forwarding.what & forwarding::REDIRECT != 0;
-                    let is_open = rule.flags & SHUT == 0 && !is_redirected;
-                    return is_open.then_some(path_of(path));
-                }
-                RuleMatch::No | RuleMatch::ForeignSource => {}
-                RuleMatch::Unknown => return None,
+    for (_, block) in classifier.blocks_for(fields) {
+        match first_rule(block, fields) {
+            RuleMatch::Found(rule, _) => {
+                let path = block.paths().get(usize::from(rule.path))?;
+                let is_redirected = path.forwarding.what & forwarding::REDIRECT != 0;
+                let is_open = rule.flags & SHUT == 0 && !is_redirected;
+                return is_open.then_some(path_of(path));
             }
+            RuleMatch::Unknown(_) => return None,
+            RuleMatch::None { .. } => {}
         }
     }
     None
+}
+
+/// Returns the first rule of a block that matches a packet.
+#[inline(always)]
+fn first_rule<'t>(block: &'t Block, fields: &PacketFields) -> RuleMatch<'t> {
+    let FilterMatch { mut matching, mut unknown, source, destination } =
+        FilterMatch::of(block, fields);
+    let rules = block.rules();
+    let mut is_foreign = false;
+    while matching | unknown != 0 {
+        let first = (matching | unknown).trailing_zeros();
+        let index = block.rule_indices().get(first as usize).copied().unwrap_or(u8::MAX);
+        let Some(rule) = rules.get(usize::from(index)) else { break };
+        if is_by(rule, fields) && has_qfi(rule, fields) {
+            if !is_ue(block, rule, fields, [source, destination]) {
+                let checked = flag::UPLINK | flag::CHECKED;
+                is_foreign |= rule.flags & checked == checked;
+            } else if unknown == 0 || matching & rule.filter_set() != 0 {
+                return RuleMatch::Found(rule, index.into());
+            } else {
+                return RuleMatch::Unknown(rule);
+            }
+        }
+        let set = rule.filter_set() | 1 << first;
+        (matching, unknown) = (matching & !set, unknown & !set);
+    }
+    RuleMatch::None { is_foreign }
+}
+
+/// Returns true if a packet has one of the QoS flows of a rule.
+#[inline(always)]
+fn has_qfi(rule: &Rule, fields: &PacketFields) -> bool {
+    rule.qfis == 0 || fields.qfi.is_some_and(|qfi| rule.qfis >> (qfi & 63) & 1 != 0)
+}
+
+/// Returns true if the UE's address of the packet is one of the rule's. `addresses` are those of
+/// the block that contain the source, and those that contain the destination.
+#[inline(always)]
+fn is_ue(block: &Block, rule: &Rule, fields: &PacketFields, addresses: [u64; 2]) -> bool {
+    let [source, destination] = addresses;
+    let here = match direction_of_rule(rule) {
+        Direction::Uplink => source,
+        Direction::Downlink => destination,
+    };
+    rule.users == 0 || rule.users & here != 0 || is_neighbour(block, rule, fields)
+}
+
+/// Returns true for Neighbour Discovery between the UE and its router.
+#[inline(never)]
+fn is_neighbour(block: &Block, rule: &Rule, fields: &PacketFields) -> bool {
+    match direction_of_rule(rule) {
+        Direction::Uplink => {
+            let path = block.paths().get(usize::from(rule.path));
+            let is_control =
+                path.is_some_and(|path| path.forwarding.destination() == Destination::Control);
+            is_control && fields.is_solicitation()
+        }
+        Direction::Downlink => fields.is_advertisement(),
+    }
 }
 
 /// Returns the path of the first rule of a tunnel; `None` if its packets are dropped or held.
@@ -162,26 +232,43 @@ const fn path_of(path: &OuterPath) -> Path<'_> {
     Path { forwarding: &path.forwarding, peer6: &path.peer6, redirect: None }
 }
 
+/// Charges a packet by a rule that only meters can stop, and returns its PDR. If it returns `None`
+/// it has done nothing, and [`charge`] has to charge.
+#[inline(never)]
+pub(super) fn charge_unlimited<'t, B: Blocks<'t>>(
+    classifier: &Classifier<'t, '_, B>,
+    charge: Charge,
+) -> Option<PdrId> {
+    let (block, rule) = rule_of_charge(classifier, charge)?;
+    let is_unlimited = rule.flags & flag::UNLIMITED != 0;
+    let applied = classifier.application(block, rule, charge.direction(), 0);
+    (is_unlimited && applied.charge_unlimited(charge.length())).then_some(rule.pdr)
+}
+
 /// Charges a packet that a rule of a block has passed, if the rule still passes it.
 #[inline(never)]
 pub(super) fn charge<'t, const MODE: u8, B: Blocks<'t>>(
     classifier: &Classifier<'t, '_, B>,
     charge: Charge,
 ) -> Decision<'t> {
-    let (version, direction) = (charge.version(), charge.direction());
-    let is_sound =
-        |block: &&Block| block.version == version && block.session == classifier.session.0;
-    let block = charge.block().and_then(|index| classifier.blocks.block(index));
-    let found = block.filter(is_sound).and_then(|block| {
-        let rule = block.rules().get(charge.rule())?;
-        Some((block, rule))
-    });
-    let Some((block, rule)) = found else {
+    let direction = charge.direction();
+    let Some((block, rule)) = rule_of_charge(classifier, charge) else {
         return Decision::drop(DropReason::NoRule, 0, direction);
     };
     let family = 0; // the redirection was decided before
     let applied = classifier.application(block, rule, direction, family);
     applied.charge::<MODE>(charge.length(), charge.path())
+}
+
+/// Returns the rule that a charge names, with its block.
+#[inline(always)]
+fn rule_of_charge<'t, B: Blocks<'t>>(
+    classifier: &Classifier<'t, '_, B>,
+    charge: Charge,
+) -> Option<(&'t Block, &'t Rule)> {
+    let block = classifier.blocks.block(charge.block()?)?;
+    let rule = block.rules().get(charge.rule())?;
+    block.is_of(classifier.session.0, charge.version()).then_some((block, rule))
 }
 
 /// Returns true if a tunnel belongs to the session of the rules.
@@ -195,10 +282,10 @@ fn rule_of_tunnel<'t>(
     blocks: &impl Blocks<'t>,
     teid: u32,
 ) -> Option<(&'t Block, &'t Rule)> {
-    let mut next = rules.cold.block;
+    let mut next = rules.first_block(Direction::Uplink).map_or(0, |first| first.index + 1);
     for _ in 0..CHAIN {
         let block = blocks.block(next.checked_sub(1)? as usize)?;
-        if block.version != rules.version() {
+        if !block.is_of(block.session, rules.version()) {
             return None;
         }
         let is_by = |rule: &&Rule| rule.flags & flag::TUNNEL != 0 && rule.tunnel == teid;
@@ -208,6 +295,12 @@ fn rule_of_tunnel<'t>(
         next = block.next;
     }
     None
+}
+
+/// Returns the direction of most packets of an ingress.
+#[inline(always)]
+const fn ingress_direction(fields: &PacketFields) -> Direction {
+    if fields.tunnel.is_some() { Direction::Uplink } else { Direction::Downlink }
 }
 
 #[inline(always)]
@@ -225,133 +318,4 @@ fn is_by(rule: &Rule, fields: &PacketFields) -> bool {
                 && (rule.instance == forwarding::NO_INSTANCE || rule.instance == fields.instance)
         }
     }
-}
-
-/// Addresses of a block that a packet matches, one bit each.
-struct AddressMatches {
-    /// By its source.
-    source: u64,
-    /// By its destination.
-    destination: u64,
-}
-
-impl AddressMatches {
-    fn of(block: &Block, fields: &PacketFields) -> Self {
-        let mut matches = Self { source: 0, destination: 0 };
-        for (bit, address) in block.addresses().iter().take(64).enumerate() {
-            let family = fields.family;
-            matches.source |= u64::from(address.holds(family, fields.source)) << bit;
-            matches.destination |= u64::from(address.holds(family, fields.destination)) << bit;
-        }
-        matches
-    }
-
-    fn matches_rule(&self, block: &Block, rule: &Rule, fields: &PacketFields) -> RuleMatch {
-        if rule.qfis != 0 && fields.qfi.is_none_or(|qfi| rule.qfis >> (qfi & 63) & 1 == 0) {
-            return RuleMatch::No;
-        }
-        let filters = self.filters(block, rule, fields);
-        if filters == RuleMatch::No || self.is_ue(block, rule, fields) {
-            return filters;
-        }
-        if rule.flags & (flag::UPLINK | flag::CHECKED) == flag::UPLINK | flag::CHECKED {
-            RuleMatch::ForeignSource
-        } else {
-            RuleMatch::No
-        }
-    }
-
-    /// Returns true if the UE's address of the packet is one of the rule's.
-    fn is_ue(&self, block: &Block, rule: &Rule, fields: &PacketFields) -> bool {
-        let (here, is_neighbour) = match direction_of_rule(rule) {
-            Direction::Uplink => {
-                let path = block.paths().get(usize::from(rule.path));
-                let is_control =
-                    path.is_some_and(|path| path.forwarding.destination() == Destination::Control);
-                (self.source, is_control && fields.is_solicitation())
-            }
-            Direction::Downlink => (self.destination, fields.is_advertisement()),
-        };
-        rule.users == 0 || rule.users & here != 0 || is_neighbour
-    }
-
-    fn filters(&self, block: &Block, rule: &Rule, fields: &PacketFields) -> RuleMatch {
-        if rule.matches == 0 {
-            return RuleMatch::Yes;
-        }
-        let first = usize::from(rule.first_match);
-        let filters = block.matches().get(first..first + usize::from(rule.matches));
-        let mut matches_rule = RuleMatch::No;
-        for filter in filters.unwrap_or(&[]) {
-            match self.filter(block, filter, direction_of_rule(rule), fields) {
-                RuleMatch::Yes => return RuleMatch::Yes,
-                RuleMatch::Unknown => matches_rule = RuleMatch::Unknown,
-                _ => {}
-            }
-        }
-        matches_rule
-    }
-
-    fn filter(
-        &self,
-        block: &Block,
-        filter: &PacketFilter,
-        direction: Direction,
-        fields: &PacketFields,
-    ) -> RuleMatch {
-        let (local, remote) = match direction {
-            Direction::Uplink => (self.source, self.destination),
-            Direction::Downlink => (self.destination, self.source),
-        };
-        let is_at = |bit: u8, matches: u64| bit == NONE || matches >> (bit & 63) & 1 != 0;
-        let wanted = filter.wanted;
-        let has = |bit: u16, it: bool| wanted & bit == 0 || it;
-        let is_meant = is_at(filter.local, local)
-            && is_at(filter.remote, remote)
-            && has(wanted::PROTOCOL, filter.protocol == fields.protocol)
-            && has(wanted::TOS, (filter.tos ^ fields.tos) & filter.tos_mask == 0)
-            && has(wanted::LABEL, fields.family == 6 && filter.label == fields.flow_label);
-        if !is_meant {
-            return RuleMatch::No;
-        }
-        if wanted & (wanted::PORTS | wanted::SPI) == 0 {
-            return RuleMatch::Yes;
-        }
-        transport(block, filter, direction, fields)
-    }
-}
-
-/// Matches the transport header.
-fn transport(
-    block: &Block,
-    filter: &PacketFilter,
-    direction: Direction,
-    fields: &PacketFields,
-) -> RuleMatch {
-    if fields.ports == Ports::Unknown {
-        return RuleMatch::Unknown;
-    }
-    let wanted = filter.wanted;
-    if wanted & wanted::SPI != 0 && fields.spi != Some(filter.spi) {
-        return RuleMatch::No;
-    }
-    if wanted & wanted::PORTS == 0 {
-        return RuleMatch::Yes;
-    }
-    let Ports::Known(source, destination) = fields.ports else { return RuleMatch::No };
-    let (local, remote) = match direction {
-        Direction::Uplink => (source, destination),
-        Direction::Downlink => (destination, source),
-    };
-    let within = |port: u16, [first, last]: [u16; 2]| first <= port && port <= last;
-    let among = |port: u16, [first, count]: [u16; 2]| {
-        let ranges = usize::from(first)..usize::from(first) + usize::from(count);
-        block.ports().get(ranges).is_some_and(|it| it.iter().any(|range| within(port, *range)))
-    };
-    let has = |bit: u16, it: bool| wanted & bit == 0 || it;
-    let is_meant = has(wanted::REMOTE_PORT, within(remote, filter.remote_ports))
-        && has(wanted::LOCAL_PORT, within(local, filter.local_ports))
-        && has(wanted::REMOTE_PORTS, among(remote, filter.remote_ports))
-        && has(wanted::LOCAL_PORTS, among(local, filter.local_ports));
-    if is_meant { RuleMatch::Yes } else { RuleMatch::No }
 }

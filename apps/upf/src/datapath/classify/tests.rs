@@ -1,7 +1,9 @@
 mod due_charge;
+mod filters;
 mod fixture;
 mod random;
 mod reference;
+mod shared_meters;
 
 use self::fixture::RuleFixture;
 use self::random::Random;
@@ -243,7 +245,7 @@ fn blocks_of_another_version_or_session_and_damaged_ones_have_no_rules() {
         matches!(decision.action, Action::Forward(_))
     };
     assert!(passes(&fixture.blocks));
-    for damage in [0_usize, 4, 8] {
+    for damage in [0_usize, 4, 8, 12] {
         let mut blocks = fixture.blocks.clone();
         let bytes = zerocopy::IntoBytes::as_mut_bytes(&mut blocks[0]);
         bytes[damage] ^= 1;

@@ -93,6 +93,7 @@ pub(super) struct UrrPacket {
 }
 
 /// Checks a packet against the limits of a URR.
+#[inline]
 pub(super) fn check(slot: CounterSlot<'_>, limits: &[Limit], packet: &UrrPacket) -> UrrCheck {
     if events(slot, packet.version) & event::QUOTA != 0 {
         return STOPPED;

@@ -1,24 +1,54 @@
 //! Packs the entries of complex sessions into blocks, in order.
 
+use super::block_builder::Builder;
+use super::filter_compiler::{FieldValue, PacketFilter};
 use super::rule_entry::{CountedUrr, RuleEntry, meter_cost};
 use super::{CompileError, counted, reports_drops};
 use crate::rules::layout::session_rules::{
-    AddressPrefix, Block, Builder, CHAIN, Count, Direction, EndMarkerEntry, Limit, Meter, NONE,
-    OuterPath, PacketFilter, Rule, Rules, flag, forwarding, limit, wanted,
+    AddressPrefix, Block, CHAIN, Count, Direction, EndMarkerEntry, Limit, Meter, NONE, OuterPath,
+    Rule, Rules, field, flag, forwarding, limit,
 };
-use crate::session::{Filter, FlowDescription, PdrId, Ports, Prefix, Session, Urr, Volume};
+use crate::session::{Filter, PdrId, Prefix, Session, Urr, Volume};
+
+/// Blocks of a session in their order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PackedBlocks {
+    pub(super) blocks: Vec<Block>,
+    /// Index of the first one with rules for packets without a tunnel, if there are any.
+    pub(super) untunnelled: usize,
+}
 
 /// Returns the rules and blocks of a session that exceeds the simple form, with the end markers
 /// that are due besides the newest. Without entries the blocks have only these.
+///
+/// A packet matches either rules with a tunnel or rules without one. Those with a tunnel come
+/// first. If not all are in one block, the others begin with a block of their own.
 pub(super) fn blocks(
     session: &Session,
     entries: &[RuleEntry<'_>],
     end_markers: Vec<EndMarkerEntry>,
-) -> Result<(Rules, Vec<Block>), CompileError> {
+) -> Result<(Rules, PackedBlocks), CompileError> {
     let mut pack = BlockPacker { session, blocks: Vec::new(), current: Builder::default() };
-    for entry in entries {
+    let is_tunnelled = |entry: &&RuleEntry<'_>| entry.pdr.tunnel.is_some();
+    for entry in entries.iter().filter(is_tunnelled) {
         pack.add(entry)?;
     }
+    let others = entries.iter().filter(|entry| !is_tunnelled(entry));
+    let all = others.clone().try_fold(pack.current.clone(), |block, entry| {
+        with_rule(&block, entry, &EntryPart::of(entry))
+    });
+    let untunnelled = match all {
+        Some(all) => {
+            pack.current = all;
+            pack.blocks.len()
+        }
+        None => {
+            pack.close(0)?;
+            let first = pack.blocks.len();
+            others.clone().try_for_each(|entry| pack.add(entry))?;
+            first
+        }
+    };
     for marker in end_markers {
         pack.add_end_marker(marker)?;
     }
@@ -26,7 +56,7 @@ pub(super) fn blocks(
     let mut rules = Rules::empty(session.version);
     rules.uplink.common.flags |= flag::BLOCKS;
     rules.downlink.common.flags |= flag::BLOCKS;
-    Ok((rules, blocks))
+    Ok((rules, PackedBlocks { blocks, untunnelled }))
 }
 
 struct BlockPacker<'s> {
@@ -41,9 +71,15 @@ struct EntryPart<'e> {
     users: &'e [AddressPrefix],
 }
 
+impl<'e> EntryPart<'e> {
+    fn of(entry: &'e RuleEntry<'_>) -> Self {
+        Self { filters: &entry.filters, users: &entry.users }
+    }
+}
+
 impl BlockPacker<'_> {
     fn add(&mut self, entry: &RuleEntry<'_>) -> Result<(), CompileError> {
-        self.part(entry, &EntryPart { filters: &entry.filters, users: &entry.users })
+        self.part(entry, &EntryPart::of(entry))
     }
 
     /// Adds a part of an entry: to this block, to the next one, or divided in two.
@@ -82,7 +118,7 @@ impl BlockPacker<'_> {
 
     fn close(&mut self, pdr: PdrId) -> Result<(), CompileError> {
         let full = std::mem::take(&mut self.current);
-        if full.rules.is_empty() && full.end_markers.is_empty() {
+        if full.is_empty() {
             return Ok(());
         }
         if self.blocks.len() == CHAIN {
@@ -113,10 +149,14 @@ fn rule(block: &mut Builder, entry: &RuleEntry<'_>, part: &EntryPart<'_>) -> Opt
         let place = Builder::place(&mut block.addresses, *address);
         users |= 1_u64.checked_shl(u32::try_from(place).ok()?)?;
     }
-    let first_match = u8::try_from(block.matches.len()).ok()?;
-    for filter in part.filters {
-        let filter = filter_match(block, filter)?;
-        block.matches.push(filter);
+    let first_filter = u8::try_from(block.filters.len()).ok()?;
+    let any = [Filter::default()];
+    let filters = if part.filters.is_empty() { &any } else { part.filters };
+    for filter in filters {
+        let filter = packet_filter(block, filter, entry.direction)?;
+        let rule = u8::try_from(block.rules.len()).ok()?;
+        let is_tunnelled = entry.pdr.tunnel.is_some();
+        block.filters.push(PacketFilter { rule, is_tunnelled, ..filter });
     }
     let mut meters = 0;
     for qer in &entry.meters {
@@ -142,7 +182,7 @@ fn rule(block: &mut Builder, entry: &RuleEntry<'_>, part: &EntryPart<'_>) -> Opt
     Some(Rule {
         qfis: entry.qfis,
         users,
-        flags: entry.flags,
+        flags: entry.flags | if is_unlimited(entry) { flag::UNLIMITED } else { 0 },
         tunnel: entry.pdr.tunnel.map_or(0, |tunnel| tunnel.teid),
         meters,
         counts,
@@ -150,13 +190,25 @@ fn rule(block: &mut Builder, entry: &RuleEntry<'_>, part: &EntryPart<'_>) -> Opt
         instance: entry.instance.unwrap_or(forwarding::NO_INSTANCE),
         pdr: entry.pdr.id,
         hold_packets: entry.hold.0,
-        first_match,
-        matches: u8::try_from(part.filters.len()).ok()?,
+        first_filter,
+        filters: u8::try_from(filters.len()).ok()?,
         path,
         first_copy,
         copies: u8::try_from(entry.copies.len()).ok()?,
         reserved: 0,
     })
+}
+
+/// Returns true if nothing but meters can stop the packets of an entry, which are neither copied
+/// nor redirected.
+fn is_unlimited(entry: &RuleEntry<'_>) -> bool {
+    let is_quota = |limit: &Limit| limit.what & limit::QUOTA != 0;
+    let is_limited = |count: &CountedUrr<'_>| {
+        count.urr.watch().is_stopped || limits(count.urr).iter().any(is_quota)
+    };
+    entry.flags & (flag::DROP | flag::HOLD | flag::CLOSED | flag::DUPLICATE) == 0
+        && entry.redirect.is_none()
+        && !entry.counts.iter().any(is_limited)
 }
 
 fn bit(place: usize) -> Option<u32> {
@@ -219,61 +271,40 @@ fn limits(urr: &Urr) -> Vec<Limit> {
     limits
 }
 
-fn filter_match(block: &mut Builder, filter: &Filter) -> Option<PacketFilter> {
-    let mut all = PacketFilter {
-        wanted: 0,
-        protocol: 0,
-        tos: 0,
-        tos_mask: 0,
-        remote: NONE,
-        local: NONE,
-        reserved: 0,
-        remote_ports: [0; 2],
-        local_ports: [0; 2],
-        spi: filter.spi.unwrap_or(0),
-        label: filter.flow_label.unwrap_or(0) & 0xF_FFFF,
+/// Returns a filter by source and destination, which are those of the remote end and the UE or the
+/// other way round.
+fn packet_filter(
+    block: &mut Builder,
+    filter: &Filter,
+    direction: Direction,
+) -> Option<PacketFilter> {
+    let Filter { id: _, flow, tos, spi, flow_label } = filter;
+    let mut packet_filter = PacketFilter::default();
+    let others = &mut packet_filter.others;
+    let value = |field, value| FieldValue { field, value, mask: 0 };
+    let protocol = flow.as_ref().and_then(|flow| flow.protocol);
+    others.extend(protocol.map(|protocol| value(field::PROTOCOL, protocol.into())));
+    let tos = tos.map(|(tos, mask)| (u32::from(tos & mask), mask));
+    others.extend(tos.map(|(tos, mask)| FieldValue { mask, ..value(field::TOS, tos) }));
+    others.extend(flow_label.map(|label| value(field::FLOW_LABEL, label & 0xF_FFFF)));
+    others.extend(spi.map(|spi| value(field::SPI, spi)));
+    let Some(flow) = flow else { return Some(packet_filter) };
+    let remote = (prefix(block, flow.remote)?, flow.remote_ports.clone());
+    let local = (prefix(block, flow.local)?, flow.local_ports.clone());
+    let (source, destination) = match direction {
+        Direction::Uplink => (local, remote),
+        Direction::Downlink => (remote, local),
     };
-    all.wanted |= if filter.spi.is_some() { wanted::SPI } else { 0 };
-    all.wanted |= if filter.flow_label.is_some() { wanted::LABEL } else { 0 };
-    if let Some((value, mask)) = filter.tos {
-        all.wanted |= wanted::TOS;
-        (all.tos, all.tos_mask) = (value, mask);
-    }
-    let Some(flow) = &filter.flow else { return Some(all) };
-    let FlowDescription { protocol, remote, remote_ports, local, local_ports } = flow;
-    if let Some(protocol) = protocol {
-        all.wanted |= wanted::PROTOCOL;
-        all.protocol = *protocol;
-    }
-    all.remote = prefix(block, *remote)?;
-    all.local = prefix(block, *local)?;
-    let remote = [wanted::REMOTE_PORT, wanted::REMOTE_PORTS];
-    let local = [wanted::LOCAL_PORT, wanted::LOCAL_PORTS];
-    all.remote_ports = ports(block, remote_ports, remote, &mut all.wanted)?;
-    all.local_ports = ports(block, local_ports, local, &mut all.wanted)?;
-    Some(all)
+    (packet_filter.source, packet_filter.source_ports) = source;
+    (packet_filter.destination, packet_filter.destination_ports) = destination;
+    Some(packet_filter)
 }
 
-fn prefix(block: &mut Builder, prefix: Option<Prefix>) -> Option<u8> {
-    let Some(prefix) = prefix else { return Some(NONE) };
+/// Returns the index of a prefix, if there is one; `None` if there are too many.
+#[expect(clippy::option_option, reason = "no room, no prefix, index of the prefix")]
+fn prefix(block: &mut Builder, prefix: Option<Prefix>) -> Option<Option<u8>> {
+    let Some(prefix) = prefix else { return Some(None) };
     let address = AddressPrefix::new(prefix.address, prefix.length);
-    let place = Builder::place(&mut block.addresses, address);
-    u8::try_from(place).ok().filter(|place| *place < 64)
-}
-
-/// Stores a single range inline, several as their index among the block's ranges and their number.
-fn ports(block: &mut Builder, ports: &Ports, bits: [u16; 2], wanted: &mut u16) -> Option<[u16; 2]> {
-    match ports.as_slice() {
-        [] => Some([0; 2]),
-        [(first, last)] => {
-            *wanted |= bits[0];
-            Some([*first, *last])
-        }
-        several => {
-            *wanted |= bits[1];
-            let first = u16::try_from(block.ports.len()).ok()?;
-            block.ports.extend(several.iter().map(|(first, last)| [*first, *last]));
-            Some([first, u16::try_from(several.len()).ok()?])
-        }
-    }
+    let index = Builder::place(&mut block.addresses, address);
+    u8::try_from(index).ok().map(Some)
 }

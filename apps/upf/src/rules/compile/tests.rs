@@ -76,10 +76,10 @@ fn predefined_rules_are_tried_before_the_pdr_that_activates_them() {
     let rules: Vec<_> = compiled.blocks.iter().flat_map(|block| block.rules()).collect();
     let found: Vec<(u16, u8, bool)> = rules
         .iter()
-        .map(|rule| (rule.pdr, rule.matches, rule.flags & flag::DROP != 0))
+        .map(|rule| (rule.pdr, rule.first_filter, rule.flags & flag::DROP != 0))
         .filter(|(id, ..)| *id == pdr)
         .collect();
-    assert_eq!(found, [(pdr, 1, true), (pdr, 1, false), (pdr, 0, false)]);
+    assert_eq!(found, [(pdr, 1, true), (pdr, 2, false), (pdr, 3, false)]);
     session.pdrs[0].predefined = vec!["other".to_owned()];
     let error = compile(&session, &context()).unwrap_err();
     assert_eq!(error, CompileError::NoPredefined { pdr: session.pdrs[0].id });

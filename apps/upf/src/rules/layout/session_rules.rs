@@ -22,10 +22,10 @@ use crate::session::{Destination, Source};
 
 mod block;
 
-pub(crate) use block::NONE;
+pub(crate) use block::{BOUNDS, LAYOUT, NONE, ROOM, SECTIONS, Span};
 pub use block::{
-    Block, Builder, CHAIN, Count, EndMarkerEntry, Limit, Meter, PacketFilter, RedirectEntry, Rule,
-    Section, limit, redirect, wanted,
+    Block, BlockAddress, CHAIN, Condition, Count, EndMarkerEntry, FILTERS, FilterSet, FilterSets,
+    Limit, Meter, RedirectEntry, Rule, Section, field, limit, redirect,
 };
 
 /// No volume limit, no deadline.
@@ -99,6 +99,15 @@ pub struct ColdRules {
     pub block: u32,
     /// Packets held under versions before this one are discarded (lower 32 bits; DROBU).
     pub discarded: u32,
+}
+
+/// Reference to the first block for some packets of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRef {
+    /// Index of the block.
+    pub index: u32,
+    /// Number of octets of it that are in use, from its start.
+    pub octets: u16,
 }
 
 /// An end marker that is due.
@@ -184,6 +193,22 @@ impl Rules {
             Direction::Downlink => &self.downlink.common,
         };
         common.flags & flag::BLOCKS != 0
+    }
+
+    /// Returns the first block of packets that arrive by a tunnel or without one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn first_block(&self, direction: Direction) -> Option<BlockRef> {
+        let common = match direction {
+            Direction::Uplink => &self.uplink.common,
+            Direction::Downlink => &self.downlink.common,
+        };
+        match common.tunnel.checked_sub(1) {
+            Some(index) if common.flags & flag::BLOCKS != 0 => {
+                Some(BlockRef { index, octets: common.burst })
+            }
+            _ => None,
+        }
     }
 
     /// Returns the end marker that is due, if any.
@@ -287,6 +312,8 @@ pub mod flag {
     pub const CHECKED: u32 = 1 << 18;
     /// A quota of the URR is used up already.
     pub const STOPPED: u32 = 1 << 19;
+    /// In a block: packets are forwarded, and only meters can stop them.
+    pub const UNLIMITED: u32 = 1 << 20;
     /// First bit (24) of 1 + the QoS flow that packets must have; 0: any.
     pub const QFI: u32 = 24;
 }
@@ -295,7 +322,7 @@ pub mod flag {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DirectionRules {
-    /// Local TEID (`flag::TUNNEL`).
+    /// Local TEID (`flag::TUNNEL`), or 1 + index of the first block (`flag::BLOCKS`).
     pub tunnel: u32,
     /// Lower 32 bits of the session's version.
     pub version: u32,
@@ -303,7 +330,7 @@ pub struct DirectionRules {
     pub flags: u32,
     /// Meter cost of an octet, see [`ForwardingAction::shift`].
     pub cost: u32,
-    /// Burst of the meter in ms.
+    /// Burst of the meter in ms, or octets in use of the first block (`flag::BLOCKS`).
     pub burst: u16,
     /// Rule ID of the PDR.
     pub pdr: u16,
@@ -540,5 +567,15 @@ impl AddressPrefix {
         let own = u128::from(self.high) << 64 | u128::from(self.low);
         let shift = 128_u32.wrapping_sub(u32::from(self.length));
         family == self.family && (own ^ bits).checked_shr(shift).unwrap_or(0) == 0
+    }
+
+    /// Returns true if the prefix contains an IPv4 address, which is given in the upper half of a
+    /// word.
+    #[inline(always)]
+    #[must_use]
+    pub const fn holds_v4(&self, address: u64) -> bool {
+        // Two shifts, since the length may be 0.
+        let differs = (self.high ^ address) >> 1 >> (63_u32.wrapping_sub(self.length as u32) & 63);
+        (self.family == 4) & (differs == 0)
     }
 }

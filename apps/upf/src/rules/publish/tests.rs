@@ -75,6 +75,11 @@ fn seen(published: &Published) -> Vec<String> {
             all.push(format!("block of {id:?} {block:?}"));
         }
         rules.cold.block = u32::from(rules.cold.block != 0);
+        if rules.has_blocks() {
+            for common in [&mut rules.uplink.common, &mut rules.downlink.common] {
+                common.tunnel = u32::from(common.tunnel != 0);
+            }
+        }
         all.push(format!("{id:?} {rules:?}"));
     }
     all.extend(tables.users.iter().map(|(key, found)| format!("{key:?} {:?}", found.value)));

@@ -137,13 +137,10 @@ impl RuleFixture {
 
     /// Replaces the rules; the counters stay.
     pub(super) fn become_of(self, session: Session) -> Self {
-        let compiled = compile(&session, &context()).unwrap();
-        let (mut rules, mut blocks) = (compiled.rules, compiled.blocks);
-        rules.cold.block = u32::from(!blocks.is_empty());
-        let count = blocks.len() as u32;
-        for (place, block) in (1..).zip(&mut blocks) {
-            block.next = if place == count { 0 } else { place + 1 };
-        }
+        let mut compiled = compile(&session, &context()).unwrap();
+        let indices: Vec<u32> = (0..compiled.blocks.len() as u32).collect();
+        compiled.link(&indices);
+        let (rules, blocks) = (compiled.rules, compiled.blocks);
         Self { session, rules, blocks, ..self }
     }
 
