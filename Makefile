@@ -17,7 +17,7 @@ RUN_PACKAGES = iperf3=iperf3
 CHECK_PACKAGES = clang=clang llvm-strip=llvm /usr/include/bpf/bpf_helpers.h=libbpf-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-k8s k8s test-lab check bench bless-instructions soak miri fresh dpdk-plugin \
+.PHONY: help run test test-k8s k8s test-lab test-arm64 check bench bless-instructions soak miri fresh dpdk-plugin \
 	install-packages clean-lab
 
 # Tests are built as the user and run as root, who finds the programs of the cluster and the images of
@@ -69,6 +69,12 @@ test-lab: install-packages ## Stories in emulated machines: NICs under DPDK and 
 	$(CARGO) build --workspace --lib --bins --tests --examples
 	crates/dpdk/plugin/build $(BUILT)/debug
 	$(TESTS) --only tests/lab
+
+# The compiler, the machine and its files take two minutes and 1.5 GB of the user's cache.
+test-arm64: install-packages ## Tests for arm64, each under an emulated processor or in an emulated machine
+	lab/arm64/build compiler
+	lab/arm64/build guest
+	$(AS_ROOT) env CARGO="$(CARGO)" lab/arm64/test
 
 check: install-packages ## Format, lints, generated files, licences, the other architecture
 	@lab/packages $(CHECK_PACKAGES)

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use crate::SharedMemory;
 use crate::memory::HUGE_PAGE;
 
-/// Minimum number of resident small pages for which [`SharedMemory::collapse`] adds the others.
-const MIN_RESIDENT: usize = 384;
+/// Minimum number of resident bytes for which [`SharedMemory::collapse`] adds the others.
+const MIN_RESIDENT: usize = HUGE_PAGE / 4 * 3;
 
 impl SharedMemory {
     /// Collapses every 2 MiB of which at least three quarters are resident into a huge page. It is
@@ -23,7 +23,7 @@ impl SharedMemory {
     pub fn collapse(&self) {
         let pages = 0..self.len() / HUGE_PAGE;
         let full =
-            pages.filter(|page| self.resident(*page).is_some_and(|count| count >= MIN_RESIDENT));
+            pages.filter(|page| self.resident(*page).is_some_and(|bytes| bytes >= MIN_RESIDENT));
         full.for_each(|page| {
             self.make_huge_page(page);
         });
@@ -76,6 +76,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+    use crate::memory::page_size;
     use crate::shared_slice::SharedSlice;
 
     const WORDS: usize = HUGE_PAGE / 8;
@@ -98,26 +99,27 @@ mod tests {
         assert_eq!(huge_pages.visited, [true; 4]);
         let resident: Vec<_> = (0..5).map(|page| memory.resident(page)).collect();
         // A kernel without MADV_COLLAPSE makes only the requested small page resident.
-        assert!([1, 512].contains(&resident[0].unwrap()), "{resident:?}");
-        assert_eq!(resident[1..], [Some(1), resident[0], resident[0], None]);
+        assert!([page_size(), HUGE_PAGE].contains(&resident[0].unwrap()), "{resident:?}");
+        assert_eq!(resident[1..], [Some(page_size()), resident[0], resident[0], None]);
         assert_eq!(words[WORDS + 7].load(Ordering::Relaxed), 1);
     }
 
     #[test]
     fn what_is_mostly_there_is_collapsed_and_keeps_what_is_in_it() {
         let (memory, words) = memory();
-        for (page, count) in [(0, MIN_RESIDENT), (1, MIN_RESIDENT - 1)] {
+        let (enough, page_words) = (MIN_RESIDENT / page_size(), page_size() / 8);
+        for (page, count) in [(0, enough), (1, enough - 1)] {
             for small in 0..count {
-                words[page * WORDS + small * 512].store(small as u64 + 1, Ordering::Relaxed);
+                words[page * WORDS + small * page_words].store(small as u64 + 1, Ordering::Relaxed);
             }
         }
         memory.collapse();
-        assert!([MIN_RESIDENT, 512].contains(&memory.resident(0).unwrap()));
-        assert_eq!(memory.resident(1), Some(MIN_RESIDENT - 1));
+        assert!([MIN_RESIDENT, HUGE_PAGE].contains(&memory.resident(0).unwrap()));
+        assert_eq!(memory.resident(1), Some(MIN_RESIDENT - page_size()));
         assert_eq!(memory.resident(2), Some(0));
-        for small in 0..512 {
-            let expected = if small < MIN_RESIDENT { small as u64 + 1 } else { 0 };
-            assert_eq!(words[small * 512].load(Ordering::Relaxed), expected);
+        for small in 0..WORDS / page_words {
+            let expected = if small < enough { small as u64 + 1 } else { 0 };
+            assert_eq!(words[small * page_words].load(Ordering::Relaxed), expected);
         }
     }
 }

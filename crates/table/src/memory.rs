@@ -14,9 +14,8 @@ use crate::claims::Mapping;
 
 /// Size of a huge page, in bytes.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
-/// Number of 4 KiB pages in a huge page. `mincore` reports one byte per page, so this many suffice
-/// for larger pages too.
-const SMALL_PAGES: usize = HUGE_PAGE / 4096;
+/// Smallest page of an architecture, in bytes.
+const SMALLEST_PAGE: usize = 4096;
 
 /// Memory that can be passed to another process as a file descriptor.
 ///
@@ -108,14 +107,16 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// Returns the number of resident small pages in a huge page, of 512. Returns `None` if the
-    /// memory does not contain the whole huge page.
+    /// Returns the number of resident bytes in a huge page. Returns `None` if the memory does not
+    /// contain the whole huge page.
     pub(crate) fn resident(&self, page: usize) -> Option<usize> {
         let start = self.huge_page(page)?;
-        let mut resident = [0_u8; SMALL_PAGES];
+        // One for each page: fewer are used if pages are larger.
+        let mut resident = [0_u8; HUGE_PAGE / SMALLEST_PAGE];
         // SAFETY: the whole range is mapped, and the buffer has a byte for each page of it.
         let result = unsafe { libc::mincore(start.cast(), HUGE_PAGE, resident.as_mut_ptr()) };
-        (result == 0).then(|| resident.iter().filter(|byte| **byte & 1 == 1).count())
+        let pages = resident.iter().filter(|byte| **byte & 1 == 1).count();
+        (result == 0).then(|| pages * page_size())
     }
 
     /// Maps the small pages of a huge page that are resident, for reading.
@@ -343,8 +344,8 @@ pub(crate) fn lock_range(range: &Range<usize>) -> rustix::io::Result<()> {
     unsafe { rustix::mm::mlock_with(start, range.len(), MlockFlags::ONFAULT) }
 }
 
-/// Returns the size of a small page, in bytes.
-fn page_size() -> usize {
+/// Returns the size of a small page, in bytes: 4096, or up to 65536 on arm64.
+pub(crate) fn page_size() -> usize {
     // SAFETY: sysconf has no precondition.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).unwrap_or(4096)

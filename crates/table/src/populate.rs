@@ -41,7 +41,7 @@ impl SharedMemory {
         }
         let pages = 0..self.len() / HUGE_PAGE;
         pages
-            .filter(|page| self.resident(*page).is_some_and(|count| count * 4096 == HUGE_PAGE))
+            .filter(|page| self.resident(*page).is_some_and(|bytes| bytes == HUGE_PAGE))
             .for_each(|page| self.map_huge_page(page));
     }
 }

@@ -318,7 +318,7 @@ fn the_root_lies_in_huge_pages_where_routes_are() {
     let first = Layout::of(&spec).unwrap().index / HUGE_PAGE;
     // A huge page has 2^19 words of the 2^24: those of eight first octets.
     let resident = |octet: usize| memory.resident(first + octet / 8).unwrap();
-    assert_eq!((resident(10), resident(192)), (512, 0));
+    assert_eq!((resident(10), resident(192)), (HUGE_PAGE, 0));
     writer.insert(prefix([0, 0, 0, 0], 0), 2).unwrap();
-    assert!((0..256).step_by(8).all(|octet| resident(octet) == 512));
+    assert!((0..256).step_by(8).all(|octet| resident(octet) == HUGE_PAGE));
 }
