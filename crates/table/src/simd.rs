@@ -108,6 +108,7 @@ impl InstructionSet {
 
 /// Words of a prefix table.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there is no gather"))]
 pub struct TrieWords<'t> {
     /// Words of the root, indexed by the first bits of an address.
     pub(crate) root: &'t [AtomicU32],
