@@ -56,6 +56,12 @@ impl Guest {
         self.option("--nics", &format!("{model}:2{options}"))
     }
 
+    /// Adds a device by its description for QEMU.
+    #[must_use]
+    pub fn device(self, description: &str) -> Self {
+        self.option("--device", description)
+    }
+
     /// Reserves huge pages of 2 MiB.
     #[must_use]
     pub fn huge_pages(self, count: usize) -> Self {

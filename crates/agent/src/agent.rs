@@ -18,6 +18,7 @@ use crate::owner::{Owner, is_grant_name};
 use crate::preconditions::{check_capabilities, lock_pins};
 use crate::registry::Registry;
 use crate::shared::Shared;
+use crate::vfio;
 
 /// Agent that serves clients in threads of its own until it is dropped.
 ///
@@ -86,6 +87,7 @@ impl Agent {
         let Plan { socket, pins, pools } = plan;
         check_capabilities()?;
         let locked = lock_pins(&pins)?;
+        vfio::close_all(&pools);
         let registry = Arc::<Registry>::default();
         let orphans = Orphans::find(&pins, &registry);
         let orphans = orphans.map_err(|error| Error::pins(&pins, error.to_string()))?;

@@ -29,6 +29,7 @@ use crate::registry::Holder;
 use crate::shared::Shared;
 use crate::taps::ClientTaps;
 use crate::token::{is_token, new_token};
+use crate::vfio::{self, ClientGroup};
 
 /// Time within which a client must take a response.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -50,6 +51,8 @@ pub(crate) struct Client {
     /// client's queues.
     reentries: BTreeMap<u32, (u32, Reentry)>,
     taps: ClientTaps,
+    /// IOMMU groups by their numbers.
+    groups: BTreeMap<u32, ClientGroup>,
     /// Memory that is or was a UMEM, with its length. It is pinned as long as a socket has it.
     memory: BTreeMap<FileId, u64>,
 }
@@ -62,8 +65,8 @@ impl Client {
         pools: Vec<Arc<Pool>>,
     ) -> Self {
         let (devices, memory) = (BTreeMap::new(), BTreeMap::new());
-        let (reentries, taps) = (BTreeMap::new(), ClientTaps::default());
-        Self { shared, peer, owner, pools, devices, reentries, taps, memory }
+        let (reentries, taps, groups) = (BTreeMap::new(), ClientTaps::default(), BTreeMap::new());
+        Self { shared, peer, owner, pools, devices, reentries, taps, groups, memory }
     }
 
     /// Serves the client until it closes the connection or violates the protocol.
@@ -172,6 +175,7 @@ impl Client {
                 self.device(&device)?;
                 self.devices.remove(&device);
             }
+            Request::Vfio { address } => self.open_group(&address)?,
         }
         Ok((Response::Done, vec![]))
     }
@@ -217,6 +221,19 @@ impl Client {
         let notes = device.xdp().map(af_xdp::Device::take_notes).unwrap_or_default();
         self.devices.insert(token.clone(), device);
         Ok((Response::Attached(Attached { device: token, words, queues, notes }), sockets))
+    }
+
+    /// Gives the client the IOMMU group of a PCI device.
+    fn open_group(&mut self, address: &str) -> Result<(), String> {
+        let (device, group) = vfio::check(&self.pools, address)?;
+        if !self.groups.contains_key(&group) {
+            let holder = Holder { owner: self.owner.clone(), process: self.peer.process };
+            let user = self.peer.user;
+            let given = ClientGroup::give(&self.shared, &device, group, holder, user)?;
+            tracing::info!("{self} has PCI device `{address}`, IOMMU group {group}");
+            self.groups.insert(group, given);
+        }
+        Ok(())
     }
 
     fn resume(&mut self, resume: &Resume) -> Result<(), String> {

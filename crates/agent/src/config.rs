@@ -55,6 +55,11 @@ pub struct PoolSettings {
     /// The interfaces by name. One application at a time has an interface.
     #[serde(default)]
     pub interfaces: BTreeMap<String, QueueLimit>,
+    /// Addresses of PCI devices, such as `0000:3b:02.0`, that an application may drive by DPDK
+    /// through VFIO. They are bound to vfio-pci and alone in their IOMMU groups, or with others of
+    /// the pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pci: Vec<String>,
     /// Steering rules. Each rule of an application must be as narrow as one of them, or narrower.
     /// With an empty list an application may claim every frame, also those of remote logins.
     pub steer: Vec<Rule>,
@@ -126,6 +131,8 @@ pub(crate) struct Plan {
 pub(crate) struct Pool {
     pub(crate) name: String,
     pub(crate) interfaces: BTreeMap<String, QueueLimit>,
+    /// Addresses of PCI devices for VFIO.
+    pub(crate) pci: Vec<String>,
     /// Rules within which those of clients must be.
     pub(crate) rules: Rules,
     /// Addresses that TAP devices may have, by name.
@@ -146,9 +153,12 @@ impl Pool {
         self.users.contains(&user) || self.groups.contains(&group)
     }
 
-    /// Returns which interface two pools share, with the remedy, or `None` if they share none.
+    /// Returns which interface or device two pools share, with the remedy, or `None` if they share
+    /// none.
     pub(crate) fn shared_with(&self, other: &Self) -> Option<String> {
-        let shared = self.interfaces.keys().find(|name| other.interfaces.contains_key(*name))?;
+        let mut interfaces = self.interfaces.keys();
+        let shared = interfaces.find(|name| other.interfaces.contains_key(*name));
+        let shared = shared.or_else(|| self.pci.iter().find(|it| other.pci.contains(it)))?;
         let other = &other.name;
         Some(format!("`{shared}` is in pool `{other}` too; name each interface in one pool"))
     }
@@ -196,13 +206,18 @@ pub(crate) fn resolve(raw: Configuration) -> Result<Plan, String> {
 
 /// Resolves a pool, of the configuration or of a grant.
 pub(crate) fn resolve_pool(name: &str, pool: PoolSettings) -> Result<Pool, String> {
-    let PoolSettings { interfaces, steer, taps, handshake, af_packet, users, groups, memory_mib } =
-        pool;
+    let PoolSettings { interfaces, pci, steer, taps, handshake, .. } = pool;
+    let PoolSettings { af_packet, users, groups, memory_mib, .. } = pool;
     let rules = fastlane::config::resolve_rules(&steer)
         .map_err(|what| format!("pools.{name}.steer: {what}"))?;
-    if interfaces.is_empty() && taps.is_empty() {
+    if interfaces.is_empty() && taps.is_empty() && pci.is_empty() {
         return Err(format!(
-            "pools.{name}: there are no `interfaces` and no `taps`; write at least one"
+            "pools.{name}: there are no `interfaces`, no `taps` and no `pci`; write at least one"
+        ));
+    }
+    if let Some(wrong) = pci.iter().find(|address| !is_pci_address(address)) {
+        return Err(format!(
+            "pools.{name}.pci: `{wrong}` is no address of a PCI device; write `0000:3b:00.0`"
         ));
     }
     let taps = taps.into_iter().map(|(tap, limit)| {
@@ -220,7 +235,16 @@ pub(crate) fn resolve_pool(name: &str, pool: PoolSettings) -> Result<Pool, Strin
     let taps = taps.collect::<Result<_, String>>()?;
     let memory = memory_mib.saturating_mul(1 << 20);
     let name = name.to_owned();
-    Ok(Pool { name, interfaces, rules, taps, handshake, af_packet, memory, users, groups })
+    Ok(Pool { name, interfaces, pci, rules, taps, handshake, af_packet, memory, users, groups })
+}
+
+/// Returns true for the form `0000:3b:00.0`.
+fn is_pci_address(text: &str) -> bool {
+    let form = |byte: u8| match byte {
+        b'0'..=b'9' | b'a'..=b'f' => b'0',
+        other => other,
+    };
+    text.bytes().map(form).eq(*b"0000:00:00.0")
 }
 
 #[cfg(test)]
@@ -257,7 +281,8 @@ mod tests {
         for (configuration, words) in [
             (pool("usres", json!([1])), "did you mean `users`?"),
             (pool("users", json!([])), "no `users` and no `groups`"),
-            (pool("interfaces", json!({})), "no `interfaces` and no `taps`"),
+            (pool("interfaces", json!({})), "no `interfaces`, no `taps` and no `pci`"),
+            (pool("pci", json!(["3b:00.0"])), "pools.a.pci: `3b:00.0` is no address"),
             (pool("taps", json!({"a/b": {}})), "cannot be the name of an interface"),
             (pool("taps", json!({"t": {"addresses": ["1.2.3.4"]}})), "`1.2.3.4` is no address"),
             (pool("steer", json!([{"udp-port": 1, "tcp-port": 2}])), "pools.a.steer: rule 1"),
@@ -270,5 +295,14 @@ mod tests {
         let mut twice = pool("users", json!([5]));
         twice["pools"]["b"] = twice["pools"]["a"].clone();
         assert!(loaded(&twice).unwrap_err().contains("name each interface in one pool"));
+    }
+
+    #[test]
+    fn an_address_has_one_form() {
+        assert!(is_pci_address("0000:3b:00.0") && is_pci_address("10de:ff:1f.7"));
+        for text in ["", "3b:00.0", "0000:3B:00.0", "0000:3b:00.0 ", "../../../x:1", "0000:3b:00:0"]
+        {
+            assert!(!is_pci_address(text), "{text}");
+        }
     }
 }

@@ -46,6 +46,7 @@ mod server;
 mod shared;
 mod taps;
 mod token;
+mod vfio;
 
 pub use agent::Agent;
 pub use config::{
@@ -55,6 +56,7 @@ pub use error::Error;
 pub use fastlane::kernel::peer::Peer;
 pub use grant::{Admission, Grant, GrantUse};
 pub use server::run;
+pub use vfio::vfio_device;
 
 /// Returns the JSON schema of the agent's configuration, as committed in `agent.schema.json`.
 #[must_use]

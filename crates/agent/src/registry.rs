@@ -1,4 +1,4 @@
-//! Registry of the interfaces that clients have, and the pins of their devices.
+//! Registry of the interfaces and IOMMU groups that clients have, and the pins of their devices.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,14 +20,14 @@ pub(crate) struct Holder {
     pub(crate) process: u32,
 }
 
-/// Interfaces in use, by index.
+/// Interfaces in use, by index, or IOMMU groups, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     taken: Mutex<BTreeMap<u32, Holder>>,
     freed: Condvar,
 }
 
-/// Right to use an interface. It ends when it is dropped.
+/// Right to use an interface or a group. It ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     registry: Arc<Registry>,

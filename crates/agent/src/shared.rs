@@ -17,7 +17,10 @@ const MAX_CLIENTS_OF_GRANT: usize = 8;
 /// State that all clients share.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// Interfaces in use.
     pub(crate) registry: Arc<Registry>,
+    /// IOMMU groups in use.
+    pub(crate) groups: Arc<Registry>,
     pub(crate) orphans: Arc<Orphans>,
     pub(crate) changes: Changes,
     /// Directory of the pins.
@@ -28,7 +31,8 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(registry: Arc<Registry>, orphans: Arc<Orphans>, pins: PathBuf) -> Self {
-        Self { registry, orphans, changes: Changes::follow(), pins, clients: Mutex::default() }
+        let (groups, changes) = (Arc::default(), Changes::follow());
+        Self { registry, groups, orphans, changes, pins, clients: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Owner, usize>> {

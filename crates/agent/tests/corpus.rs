@@ -43,6 +43,7 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
         json!({"set-tap-down": {"name": "n6"}}),
         json!({"reenter": {"device": token, "queues": 2}}),
         json!({"redirect": {"reentry": 0, "device": token}}),
+        json!({"vfio": {"address": "0000:3b:02.0"}}),
     ];
     let mut seeds = Vec::<(String, Vec<u8>)>::new();
     for (number, request) in (1..).zip(requests) {
@@ -96,7 +97,7 @@ fn the_seeds_are_committed() {
 
 #[test]
 fn the_corpora_hold() {
-    corpus::replay("agent_records", 19, fuzz::record);
+    corpus::replay("agent_records", 20, fuzz::record);
     corpus::replay("agent_handshake", 9, fuzz::handshake);
 }
 

@@ -1,8 +1,10 @@
 //! Privileges: which ports need capabilities, and whether this process or the agent uses them.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use fastlane_kernel::PciDevice;
 use rustix::thread::CapabilitySet;
 
 use crate::Error;
@@ -54,15 +56,42 @@ fn needs(port: &PortPlan) -> &'static [Capability] {
     }
 }
 
+/// Returns the address of the PCI device of a port.
+fn pci_address(port: &PortPlan) -> Option<&str> {
+    let Driver::Dpdk(driver) = &port.driver else { return None };
+    // Arguments of the driver may follow it.
+    driver.device.as_deref()?.split(',').next()
+}
+
+/// Returns the device node by which VFIO gives the device of a port to a process, if this one may
+/// not open it.
+fn closed_node(port: &PortPlan) -> Option<PathBuf> {
+    let device = PciDevice::at(pci_address(port)?)?;
+    let node = device.vfio_node().filter(|_| device.is_of_vfio())?;
+    let rights = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
+    rustix::fs::access(&node, rights).is_err().then_some(node)
+}
+
+/// Returns the address of the PCI device of a port whose node the agent opens to this process.
+pub(crate) fn vfio_of_agent<'a>(plan: &Plan, port: &'a PortPlan) -> Option<&'a str> {
+    let address = pci_address(port)?;
+    let is_wanted = match plan.raw.privileges {
+        Privileges::Own => false,
+        Privileges::Auto => closed_node(port).is_some(),
+        Privileges::Agent => true,
+    };
+    is_wanted.then_some(address)
+}
+
 /// Returns the connection to the agent if the ports are opened through it, `None` if this process
 /// opens them itself.
 ///
 /// # Errors
 /// Names the first port for which capabilities are missing, or the agent that cannot be reached.
 pub(crate) fn agent(plan: &Plan) -> Result<Option<Arc<AgentClient>>, Error> {
-    let Some(port) = plan.ports.iter().find(|port| !needs(port).is_empty()) else {
-        return Ok(None);
-    };
+    let concerns_agent =
+        |port: &&PortPlan| !needs(port).is_empty() || vfio_of_agent(plan, port).is_some();
+    let Some(port) = plan.ports.iter().find(concerns_agent) else { return Ok(None) };
     let is_auto = match plan.raw.privileges {
         Privileges::Own => return Ok(None),
         Privileges::Auto => true,
@@ -71,7 +100,8 @@ pub(crate) fn agent(plan: &Plan) -> Result<Option<Arc<AgentClient>>, Error> {
     let effective = rustix::thread::capabilities(None).map(|sets| sets.effective);
     let effective = effective.unwrap_or(CapabilitySet::empty());
     let lacks = |capability: &Capability| !effective.intersects(capability.sets());
-    let short = plan.ports.iter().find(|port| needs(port).iter().any(&lacks));
+    let is_short = |port: &&PortPlan| needs(port).iter().any(&lacks) || closed_node(port).is_some();
+    let short = plan.ports.iter().find(is_short);
     if is_auto && short.is_none() {
         return Ok(None);
     }
@@ -91,6 +121,15 @@ pub(crate) fn agent(plan: &Plan) -> Result<Option<Arc<AgentClient>>, Error> {
         );
         return Err(Error::port(&port.name, reason));
     };
+    if let Some(node) = closed_node(port) {
+        let (node, address) = (node.display(), pci_address(port).unwrap_or_default());
+        let reason = format!(
+            "this process may not open {node} for VFIO on `{address}`, and {agent}; start the \
+             agent (`fastlane agent`) with the device in the key `pci` of a pool, or give the file \
+             to this user"
+        );
+        return Err(Error::port(&port.name, reason));
+    }
     let missing: Vec<String> =
         needs(port).iter().filter(|it| lacks(it)).map(ToString::to_string).collect();
     let interface = match &port.driver {

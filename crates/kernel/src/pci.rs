@@ -58,6 +58,45 @@ impl PciDevice {
         Some(driver.file_name()?.to_string_lossy().into_owned())
     }
 
+    /// Returns true if vfio-pci has the device.
+    #[must_use]
+    pub fn is_of_vfio(&self) -> bool {
+        self.driver().as_deref() == Some(VFIO)
+    }
+
+    /// Returns the number of its IOMMU group: what a process has by VFIO is the whole group. `None`
+    /// if no IOMMU confines the device, also if VFIO ignores that.
+    #[must_use]
+    pub fn iommu_group(&self) -> Option<u32> {
+        let group = self.file("iommu_group");
+        // vfio.enable_unsafe_noiommu_mode=1
+        let name = fs::read_to_string(group.join("name")).unwrap_or_default();
+        if name.trim() == "vfio-noiommu" {
+            return None;
+        }
+        fs::read_link(group).ok()?.file_name()?.to_str()?.parse().ok()
+    }
+
+    /// Returns the device node by which a process has its IOMMU group.
+    #[must_use]
+    pub fn vfio_node(&self) -> Option<PathBuf> {
+        Some(Path::new("/dev/vfio").join(self.iommu_group()?.to_string()))
+    }
+
+    /// Returns the other devices of its IOMMU group, without bridges, which nobody drives.
+    #[must_use]
+    pub fn group_members(&self) -> Vec<Self> {
+        let entries = fs::read_dir(self.file("iommu_group/devices")).into_iter().flatten();
+        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let devices = names.filter_map(|name| Self::at(&name));
+        devices.filter(|device| device != self && !device.is_bridge()).collect()
+    }
+
+    fn is_bridge(&self) -> bool {
+        // PCI Local Bus Specification 3.0, appendix D: base class 6, sub-class 4.
+        fs::read_to_string(self.file("class")).is_ok_and(|class| class.starts_with("0x0604"))
+    }
+
     /// Gives the device to vfio-pci. Its network interface ends.
     ///
     /// # Errors

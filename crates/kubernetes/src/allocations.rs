@@ -25,6 +25,7 @@ const MAX_FILE: u64 = 1 << 16;
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Allocation {
     pub(crate) pool: String,
+    /// Interfaces by name, and PCI devices by address.
     pub(crate) interfaces: Vec<String>,
     pub(crate) holder: Holder,
 }
@@ -180,7 +181,8 @@ impl Allocations {
         })?;
         let mut granted = pool.clone();
         granted.interfaces.retain(|interface, _| allocation.interfaces.contains(interface));
-        if granted.interfaces.len() != allocation.interfaces.len() {
+        granted.pci.retain(|address| allocation.interfaces.contains(address));
+        if granted.interfaces.len() + granted.pci.len() != allocation.interfaces.len() {
             return Err(format!(
                 "pool `{}` does not have all of its interfaces: {}",
                 allocation.pool,

@@ -23,6 +23,8 @@ const METADATA: &str = "/var/run/kubernetes.io/dra-device-attributes";
 pub(crate) struct Edits {
     pub(crate) variables: Vec<(String, String)>,
     pub(crate) mounts: Vec<Mount>,
+    /// Device nodes of the node, at the same paths in the container.
+    pub(crate) nodes: Vec<PathBuf>,
 }
 
 /// Directory or file of the node in a container.
@@ -38,6 +40,9 @@ impl Edits {
     pub(crate) fn extend(&mut self, other: Self) {
         self.variables.extend(other.variables);
         self.mounts.extend(other.mounts);
+        self.nodes.extend(other.nodes);
+        self.nodes.sort();
+        self.nodes.dedup();
     }
 
     fn to_json(&self) -> Value {
@@ -50,7 +55,16 @@ impl Edits {
                 "options": [mode, "nosuid", "nodev", "noexec", "bind"],
             })
         });
-        json!({"env": variables.collect::<Vec<_>>(), "mounts": mounts.collect::<Vec<_>>()})
+        // Only the container sees them, whatever user it runs as.
+        let nodes = self
+            .nodes
+            .iter()
+            .map(|path| json!({"path": path, "permissions": "rw", "fileMode": 0o666}));
+        json!({
+            "env": variables.collect::<Vec<_>>(),
+            "mounts": mounts.collect::<Vec<_>>(),
+            "deviceNodes": nodes.collect::<Vec<_>>(),
+        })
     }
 }
 
@@ -164,8 +178,9 @@ mod tests {
             container: "/pod".to_owned(),
             is_writable: false,
         };
+        let nodes = vec![PathBuf::from("/dev/vfio/12")];
         let edits =
-            Edits { variables: vec![("A".to_owned(), "b".to_owned())], mounts: vec![mount] };
+            Edits { variables: vec![("A".to_owned(), "b".to_owned())], mounts: vec![mount], nodes };
         files.write("u-1", &BTreeMap::from([("nic".to_owned(), edits)])).unwrap();
         let entries: Vec<_> = fs::read_dir(&cdi).unwrap().flatten().collect();
         assert_eq!(entries.len(), 1);
@@ -176,6 +191,8 @@ mod tests {
         assert_eq!(edits["env"], json!(["A=b"]));
         assert_eq!(edits["mounts"][0]["containerPath"], "/pod");
         assert_eq!(edits["mounts"][0]["options"][0], "ro");
+        let node = json!({"path": "/dev/vfio/12", "permissions": "rw", "fileMode": 438});
+        assert_eq!(edits["deviceNodes"][0], node);
         assert_eq!(device_id("u-1", "nic"), "fastlane.dev/claim=u-1-nic");
         files.remove("u-1");
         assert_eq!(fs::read_dir(&cdi).unwrap().count(), 0);

@@ -2,6 +2,7 @@
 
 use crate::DRIVER;
 use crate::allocations::SOCKET;
+use crate::inventory::is_pci;
 
 /// Interfaces of a pool in a container.
 #[derive(Debug)]
@@ -33,6 +34,11 @@ impl<'a> Container<'a> {
         variables.extend(
             named.map(|(number, name)| (format!("FASTLANE_{pool}_{number}"), name.clone())),
         );
+        // As device plugins of SR-IOV name them.
+        let pci = self.interfaces.iter().filter(|name| is_pci(name)).cloned().collect::<Vec<_>>();
+        if !pci.is_empty() {
+            variables.push((format!("PCIDEVICE_FASTLANE_DEV_{pool}"), pci.join(",")));
+        }
         variables
     }
 }
@@ -53,5 +59,14 @@ mod tests {
         ];
         let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(container.variables(), expected);
+    }
+
+    #[test]
+    fn pci_devices_have_the_variable_of_other_plugins_too() {
+        let interfaces = ["0000:3b:02.0".to_owned(), "0000:3b:02.1".to_owned()];
+        let variables = Container::new("vf", &interfaces).variables();
+        let value = |name: &str| variables.iter().find(|it| it.0 == name).map(|it| it.1.as_str());
+        assert_eq!(value("FASTLANE_VF_1"), Some("0000:3b:02.1"));
+        assert_eq!(value("PCIDEVICE_FASTLANE_DEV_VF"), Some("0000:3b:02.0,0000:3b:02.1"));
     }
 }

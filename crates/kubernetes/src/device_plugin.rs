@@ -1,6 +1,6 @@
 //! Device plugin v1beta1: one for each pool, registered at kubelet.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,16 +13,17 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use crate::allocations::{Allocation, Allocations, Holder};
+use crate::changes::Changes;
 use crate::container::Container;
-use crate::inventory::{Device, Devices};
+use crate::inventory::{Device, Devices, vfio_nodes};
 use crate::preference::choose;
 use crate::protocol::device_plugin::{
     self as api, device_plugin_server::DevicePluginServer, registration_client::RegistrationClient,
 };
 use crate::{DRIVER, unix};
 
-/// Time between two looks at kubelet, and between two attempts to register.
-const PERIOD: Duration = Duration::from_secs(1);
+/// Time between two attempts to register.
+const RETRY: Duration = Duration::from_secs(1);
 /// Maximum length of a request of kubelet in bytes.
 const MAX_REQUEST: usize = 1 << 20;
 
@@ -50,7 +51,7 @@ impl PoolPlugin {
                     reported = error;
                 }
             }
-            tokio::time::sleep(PERIOD).await;
+            tokio::time::sleep(RETRY).await;
         }
     }
 
@@ -62,6 +63,7 @@ impl PoolPlugin {
         let service = DevicePluginServer::new(self.clone()).max_decoding_message_size(MAX_REQUEST);
         let served = Server::builder().add_service(service).serve_with_incoming(connections);
         let registered = async {
+            let mut changes = Changes::of_directory(directory);
             let kubelet = directory.join("kubelet.sock");
             let before = unix::identity(&kubelet);
             self.register(&kubelet, endpoint).await?;
@@ -69,7 +71,7 @@ impl PoolPlugin {
             let own = unix::identity(&socket);
             // Kubelet removes all sockets when it starts.
             while unix::identity(&socket) == own && unix::identity(&kubelet) == before {
-                tokio::time::sleep(PERIOD).await;
+                changes.next().await;
             }
             Ok(())
         };
@@ -108,7 +110,7 @@ impl PoolPlugin {
     /// Allocates devices, which kubelet names, to a container.
     fn allocate_devices(&self, names: &[String]) -> Result<api::ContainerAllocateResponse, String> {
         let own = self.own();
-        let mut interfaces = Vec::new();
+        let (mut interfaces, mut nodes) = (Vec::new(), BTreeSet::new());
         for name in names {
             let device = own.iter().find(|device| device.name == *name);
             let device = device.ok_or_else(|| {
@@ -117,6 +119,7 @@ impl PoolPlugin {
             if !interfaces.contains(&device.interface) {
                 interfaces.push(device.interface.clone());
             }
+            nodes.extend(vfio_nodes(device)?);
         }
         if interfaces.is_empty() {
             return Err("kubelet names no device".to_owned());
@@ -134,7 +137,9 @@ impl PoolPlugin {
             read_only: true,
         };
         let envs: HashMap<String, String> = variables.into_iter().collect();
-        Ok(api::ContainerAllocateResponse { envs, mounts: vec![mount], ..Default::default() })
+        let devices = nodes.into_iter().map(device_spec).collect();
+        let mounts = vec![mount];
+        Ok(api::ContainerAllocateResponse { envs, mounts, devices, ..Default::default() })
     }
 }
 
@@ -146,6 +151,12 @@ fn allocation_name(pool: &str, interfaces: &[String]) -> String {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     format!("{pool}-{hash:016x}")
+}
+
+/// Returns a device node for a container, under the path that it has on the node.
+fn device_spec(path: PathBuf) -> api::DeviceSpec {
+    let path = path.display().to_string();
+    api::DeviceSpec { container_path: path.clone(), host_path: path, permissions: "rw".to_owned() }
 }
 
 fn options() -> api::DevicePluginOptions {

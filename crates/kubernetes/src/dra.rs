@@ -16,7 +16,7 @@ use crate::api_server::ApiServer;
 use crate::cdi::{self, Edits, Files, Mount};
 use crate::claim::{AllocatedDevice, Claim, is_name};
 use crate::container::Container;
-use crate::inventory::{Device, Devices};
+use crate::inventory::{Device, Devices, is_pci, vfio_nodes};
 use crate::protocol::dra as api;
 use crate::resource_slice::link_name;
 
@@ -134,12 +134,14 @@ impl Driver {
                         container: container.directory(),
                         is_writable: false,
                     };
-                    Edits { variables: container.variables(), mounts: vec![mount] }
+                    let nodes = vfio_nodes(device)?;
+                    Edits { variables: container.variables(), mounts: vec![mount], nodes }
                 }
             };
             let request = edits.entry(allocated.main_request().to_owned()).or_default();
-            if !request.mounts.iter().any(|mount| own.mounts.contains(mount)) {
-                request.extend(own);
+            match request.mounts.iter().any(|mount| own.mounts.contains(mount)) {
+                false => request.extend(own),
+                true => request.extend(Edits { nodes: own.nodes, ..Edits::default() }),
             }
         }
         Ok(())
@@ -154,7 +156,8 @@ impl Driver {
         let opened = made.and_then(|()| fs::set_permissions(&host, Permissions::from_mode(0o1777)));
         opened.map_err(|error| format!("{}: {error}", host.display()))?;
         let container = format!("/run/{DRIVER}/memif/{request}");
-        Ok(Edits { variables: vec![], mounts: vec![Mount { host, container, is_writable: true }] })
+        let mounts = vec![Mount { host, container, is_writable: true }];
+        Ok(Edits { mounts, ..Edits::default() })
     }
 
     /// Reports the devices in the status of the claim (KEP-4817). A failure is only logged: the pod
@@ -162,12 +165,11 @@ impl Driver {
     fn report(&self, claim: &Claim, devices: &[(&AllocatedDevice, Prepared)]) {
         let reported = devices.iter().filter_map(|(allocated, prepared)| {
             let Prepared::Interface(device) = prepared else { return None };
-            Some(json!({
-                "driver": DRIVER,
-                "pool": allocated.pool,
-                "device": allocated.device,
-                "networkData": network_data(device),
-            }))
+            let mut reported = json!({
+                "driver": DRIVER, "pool": allocated.pool, "device": allocated.device,
+            });
+            set_network_data(&mut reported, device);
+            Some(reported)
         });
         let reported: Vec<Value> = reported.collect();
         if reported.is_empty() {
@@ -206,12 +208,17 @@ impl Driver {
     }
 }
 
-fn network_data(device: &Device) -> Value {
-    let mut data = json!({"interfaceName": device.interface});
-    if let Some(properties) = &device.properties {
-        data["hardwareAddress"] = json!(properties.mac);
+/// Adds the network data of an interface (KEP-4817) to an object. A PCI device has none.
+fn set_network_data(object: &mut Value, device: &Device) {
+    if is_pci(&device.interface) {
+        return;
     }
-    data
+    let mut data = json!({"interfaceName": device.interface});
+    let link = device.properties.as_ref().and_then(|properties| properties.link.as_ref());
+    if let Some(link) = link {
+        data["hardwareAddress"] = json!(link.mac);
+    }
+    object["networkData"] = data;
 }
 
 /// Returns the metadata of a device (KEP-5304).
@@ -222,7 +229,11 @@ fn metadata(allocated: &AllocatedDevice, prepared: &Prepared) -> Value {
             "interface": {"string": known.interface},
             "pool": {"string": known.pool},
         });
-        device["networkData"] = network_data(known);
+        if let Some(address) = known.properties.as_ref().and_then(|it| it.pci_address.as_ref()) {
+            let address = json!({"string": address});
+            device["attributes"]["resource.kubernetes.io/pciBusID"] = address;
+        }
+        set_network_data(&mut device, known);
     }
     device
 }

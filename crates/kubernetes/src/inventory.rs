@@ -6,16 +6,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fastlane::kernel::Interface;
-use fastlane_agent::PoolSettings;
+use fastlane_agent::{PoolSettings, vfio_device};
 use tokio::sync::watch;
 
-/// Time between two looks at the interfaces.
-const PERIOD: Duration = Duration::from_secs(1);
+use crate::changes::Changes;
 
-/// Device that a pod can have: an interface of a pool.
+/// Time in which changes of interfaces are gathered before all are looked at.
+const GATHERING: Duration = Duration::from_millis(100);
+
+/// Device that a pod can have: an interface of a pool, or a PCI device for VFIO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Device {
     pub(crate) pool: String,
+    /// Name of the interface, or address of the PCI device, which no interface has as its name: it
+    /// has colons.
     pub(crate) interface: String,
     /// Name for Kubernetes: a DNS label, unique on the node.
     pub(crate) name: String,
@@ -25,19 +29,54 @@ pub(crate) struct Device {
     pub(crate) trouble: Option<String>,
 }
 
-/// Properties of an interface.
+impl Device {
+    /// Returns the device node by which a container has a PCI device.
+    pub(crate) fn vfio_node(&self) -> Option<&Path> {
+        self.properties.as_ref()?.vfio_node.as_deref()
+    }
+}
+
+/// Returns the device nodes that a container needs for a device: none for an interface, that of
+/// VFIO and that of its IOMMU group for a PCI device.
+///
+/// # Errors
+/// The reason why the device cannot be used.
+pub(crate) fn vfio_nodes(device: &Device) -> Result<Vec<PathBuf>, String> {
+    if !is_pci(&device.interface) {
+        return Ok(vec![]);
+    }
+    let trouble = || device.trouble.clone().unwrap_or_default();
+    let group = device.vfio_node().ok_or_else(trouble)?;
+    Ok(vec![PathBuf::from("/dev/vfio/vfio"), group.to_owned()])
+}
+
+/// Returns true if a name of a device is the address of a PCI device.
+pub(crate) fn is_pci(name: &str) -> bool {
+    name.contains(':')
+}
+
+/// Properties of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Properties {
     pub(crate) driver: String,
-    pub(crate) mac: String,
-    pub(crate) mtu: u32,
-    /// Number of receive queues that an application may have.
-    pub(crate) queues: u32,
+    /// Properties of an interface; `None` of a PCI device.
+    pub(crate) link: Option<LinkProperties>,
+    /// Device node of the IOMMU group, of a PCI device.
+    pub(crate) vfio_node: Option<PathBuf>,
     pub(crate) numa_node: Option<u32>,
     /// Address on the PCI bus, such as `0000:3b:00.0`.
     pub(crate) pci_address: Option<String>,
     /// Root of its PCI bus, such as `pci0000:3a`.
     pub(crate) pcie_root: Option<String>,
+}
+
+/// Properties of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LinkProperties {
+    pub(crate) mac: String,
+    pub(crate) mtu: u32,
+    /// Number of receive queues that an application may have.
+    pub(crate) queues: u32,
 }
 
 /// All devices of the node.
@@ -47,8 +86,10 @@ pub(crate) type Devices = Vec<Device>;
 pub(crate) fn read(pools: &BTreeMap<String, PoolSettings>) -> Devices {
     let mut devices = Devices::new();
     for (pool, settings) in pools {
-        for (interface, limit) in &settings.interfaces {
-            let (properties, trouble) = look(interface, limit.queues);
+        let links = settings.interfaces.iter();
+        let links = links.map(|(name, limit)| (name, look(name, limit.queues)));
+        let pci = settings.pci.iter().map(|it| (it, look_at_pci(it, pool, &settings.pci)));
+        for (interface, (properties, trouble)) in links.chain(pci) {
             let name = unique_label(interface, &devices);
             let (pool, interface) = (pool.clone(), interface.clone());
             devices.push(Device { pool, interface, name, properties, trouble });
@@ -57,21 +98,48 @@ pub(crate) fn read(pools: &BTreeMap<String, PoolSettings>) -> Devices {
     devices
 }
 
-/// Looks at the interfaces every second and publishes what has changed.
-pub(crate) async fn watch(pools: BTreeMap<String, PoolSettings>, devices: watch::Sender<Devices>) {
+/// Looks at the interfaces whenever `changes` tells, and publishes what has changed.
+pub(crate) async fn watch(
+    pools: BTreeMap<String, PoolSettings>,
+    devices: watch::Sender<Devices>,
+    mut changes: Changes,
+) {
     loop {
-        tokio::time::sleep(PERIOD).await;
+        changes.next().await;
+        tokio::time::sleep(GATHERING).await;
         let now = read(&pools);
         devices.send_if_modified(|known| {
             for (device, before) in now.iter().zip(known.iter()) {
                 if device.trouble != before.trouble {
                     let trouble = device.trouble.as_deref().unwrap_or("it can be used again");
-                    tracing::info!("interface `{}`: {trouble}", device.interface);
+                    tracing::info!("device `{}`: {trouble}", device.interface);
                 }
             }
             std::mem::replace(known, now.clone()) != now
         });
     }
+}
+
+fn look_at_pci(
+    address: &str,
+    pool: &str,
+    devices: &[String],
+) -> (Option<Properties>, Option<String>) {
+    let (device, _) = match vfio_device(address, pool, devices) {
+        Ok(found) => found,
+        Err(trouble) => return (None, Some(trouble)),
+    };
+    let sysfs = Path::new("/sys/bus/pci/devices").join(address);
+    let bus = fs::canonicalize(&sysfs).ok();
+    let properties = Properties {
+        driver: device.driver().unwrap_or_default(),
+        link: None,
+        vfio_node: device.vfio_node(),
+        numa_node: number(&sysfs.join("numa_node")),
+        pci_address: Some(address.to_owned()),
+        pcie_root: bus.as_deref().and_then(pcie_root),
+    };
+    (Some(properties), None)
 }
 
 fn look(name: &str, limit: Option<u32>) -> (Option<Properties>, Option<String>) {
@@ -86,9 +154,8 @@ fn look(name: &str, limit: Option<u32>) -> (Option<Properties>, Option<String>) 
     let bus = fs::canonicalize(sysfs.join("device")).ok();
     let properties = Properties {
         driver: interface.driver,
-        mac,
-        mtu: interface.mtu,
-        queues,
+        link: Some(LinkProperties { mac, mtu: interface.mtu, queues }),
+        vfio_node: None,
         numa_node: number(&sysfs.join("device/numa_node")),
         pci_address: bus.as_deref().and_then(pci_address),
         pcie_root: bus.as_deref().and_then(pcie_root),
@@ -169,6 +236,21 @@ mod tests {
         assert_eq!(pci_address(virtio).as_deref(), Some("0000:00:03.0"));
         let other = Path::new("/sys/devices/platform/soc/ethernet");
         assert_eq!((pci_address(other), pcie_root(other)), (None, None));
+    }
+
+    #[test]
+    fn a_pci_device_has_two_nodes_unless_it_is_in_trouble() {
+        let mut vf = device("0000:3b:02.0");
+        vf.trouble = Some("no driver has it".to_owned());
+        assert_eq!(vfio_nodes(&vf).unwrap_err(), "no driver has it");
+        let node = Some(PathBuf::from("/dev/vfio/12"));
+        vf.properties = Some(Properties { vfio_node: node, ..Properties::default() });
+        let nodes = vfio_nodes(&vf).unwrap();
+        assert_eq!(nodes, [Path::new("/dev/vfio/vfio"), Path::new("/dev/vfio/12")]);
+        assert!(vfio_nodes(&device("eth1")).unwrap().is_empty());
+        let (properties, trouble) = look_at_pci("ffff:ff:1f.7", "vf", &[]);
+        assert_eq!(properties, None);
+        assert!(trouble.unwrap().contains("no PCI device `ffff:ff:1f.7`"));
     }
 
     #[test]

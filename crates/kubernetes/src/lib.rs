@@ -14,6 +14,7 @@
 //! * `allocations`: the table. Each entry is a [grant](fastlane_agent::Grant) of the agent, and
 //!   outlives kubelet and the agent.
 //! * `pod`: the pod of a process that connects.
+//! * `changes`: changes of interfaces and directories, which nothing polls.
 //!
 //! Requests of kubelet and texts about processes are bounded before they are parsed.
 
@@ -22,6 +23,7 @@
 mod allocations;
 mod api_server;
 mod cdi;
+mod changes;
 mod claim;
 mod container;
 mod device_plugin;

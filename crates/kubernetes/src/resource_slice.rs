@@ -8,7 +8,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::DRIVER;
 use crate::api_server::ApiServer;
-use crate::inventory::{Device, Devices};
+use crate::inventory::{Device, Devices, is_pci};
 
 /// Time between two looks at the slice, which kubelet and administrators may delete.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -145,14 +145,18 @@ pub(crate) fn link_name(number: u32) -> String {
 fn interface(device: &Device) -> Value {
     let text = |text: &str| json!({"string": text});
     let mut attributes = Map::new();
-    attributes.insert("kind".to_owned(), text("interface"));
+    let kind = if is_pci(&device.interface) { "pci" } else { "interface" };
+    attributes.insert("kind".to_owned(), text(kind));
     attributes.insert("pool".to_owned(), text(&device.pool));
     attributes.insert("interface".to_owned(), text(&device.interface));
     let mut described = json!({"name": device.name});
     if let Some(properties) = &device.properties {
         attributes.insert("driver".to_owned(), text(&properties.driver));
-        attributes.insert("mac".to_owned(), text(&properties.mac));
-        attributes.insert("mtu".to_owned(), json!({"int": properties.mtu}));
+        if let Some(link) = &properties.link {
+            attributes.insert("mac".to_owned(), text(&link.mac));
+            attributes.insert("mtu".to_owned(), json!({"int": link.mtu}));
+            described["capacity"] = json!({"queues": {"value": link.queues.to_string()}});
+        }
         let known = [
             ("resource.kubernetes.io/pcieRoot", properties.pcie_root.as_deref().map(text)),
             ("k8s.cni.cncf.io/deviceID", properties.pci_address.as_deref().map(text)),
@@ -163,7 +167,6 @@ fn interface(device: &Device) -> Value {
                 attributes.insert(name.to_owned(), value);
             }
         }
-        described["capacity"] = json!({"queues": {"value": properties.queues.to_string()}});
     }
     described["attributes"] = Value::Object(attributes);
     if let Some(trouble) = &device.trouble {
@@ -188,14 +191,17 @@ fn trouble_word(trouble: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inventory::Properties;
+    use crate::inventory::{LinkProperties, Properties};
 
     fn device() -> Device {
         let properties = Properties {
             driver: "ice".to_owned(),
-            mac: "02:00:00:00:00:01".to_owned(),
-            mtu: 1500,
-            queues: 4,
+            link: Some(LinkProperties {
+                mac: "02:00:00:00:00:01".to_owned(),
+                mtu: 1500,
+                queues: 4,
+            }),
+            vfio_node: None,
             numa_node: Some(1),
             pci_address: Some("0000:3b:00.0".to_owned()),
             pcie_root: Some("pci0000:3a".to_owned()),
@@ -221,6 +227,19 @@ mod tests {
         assert_eq!(nic["capacity"]["queues"]["value"], "4");
         assert_eq!(nic["taints"], Value::Null);
         assert_eq!(described[1]["name"], "memif-0");
+    }
+
+    #[test]
+    fn a_pci_device_has_its_address_and_no_queues() {
+        let mut device = device();
+        device.interface = "0000:3b:02.0".to_owned();
+        device.properties.as_mut().unwrap().link = None;
+        let described = describe(&vec![device], 0);
+        let attributes = &described[0]["attributes"];
+        assert_eq!(attributes["kind"]["string"], "pci");
+        assert_eq!(attributes["interface"]["string"], "0000:3b:02.0");
+        assert_eq!(attributes["k8s.cni.cncf.io/deviceID"]["string"], "0000:3b:00.0");
+        assert_eq!((&attributes["mac"], &described[0]["capacity"]), (&Value::Null, &Value::Null));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tonic::transport::Server;
 use crate::allocations::{Allocations, Claims};
 use crate::api_server::ApiServer;
 use crate::cdi::Files;
+use crate::changes::Changes;
 use crate::device_plugin::PoolPlugin;
 use crate::dra::Driver;
 use crate::dra_health::Health;
@@ -55,9 +56,11 @@ async fn serve(
     // First of all: applications of an agent that has ended come back within seconds.
     let table = Allocations::open(agent, pools.clone(), path.clone(), claims);
     let allocations = Arc::new(table.map_err(|error| Error::Table { path, error })?);
+    // What changes while they are read is seen afterwards.
+    let changes = Changes::of_interfaces();
     let (sender, devices) = watch::channel(inventory::read(&pools));
     let front = FrontDoor { settings, directory, allocations, devices };
-    tokio::spawn(inventory::watch(pools, sender));
+    tokio::spawn(inventory::watch(pools, sender, changes));
     let open = async {
         match front.chosen(server.as_ref()).await? {
             None => front.open_device_plugin(server),

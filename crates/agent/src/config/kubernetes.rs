@@ -88,8 +88,10 @@ impl KubernetesSettings {
                     "pools: `{MEMIF}` is the name of memif links; use another one"
                 ));
             }
-            if pool.interfaces.is_empty() {
-                return Err(format!("pools.{name}: there are no `interfaces`; write at least one"));
+            if pool.interfaces.is_empty() && pool.pci.is_empty() {
+                return Err(format!(
+                    "pools.{name}: there are no `interfaces` and no `pci`; write at least one"
+                ));
             }
             if !pool.users.is_empty() || !pool.groups.is_empty() {
                 return Err(format!(
@@ -142,7 +144,10 @@ mod tests {
             (json!({"-": pool("steer", json!([]))}), "`-` cannot be part"),
             (json!({"memif": pool("steer", json!([]))}), "is the name of memif links"),
             (json!({"x".repeat(28): pool("steer", json!([]))}), "at most 27"),
-            (json!({"a": pool("interfaces", json!({}))}), "pools.a: there are no `interfaces`"),
+            (
+                json!({"a": pool("interfaces", json!({}))}),
+                "pools.a: there are no `interfaces` and no `pci`",
+            ),
             (json!({"a": pool("users", json!([5]))}), "outside of Kubernetes"),
             (json!({"a": pool("groups", json!([5]))}), "outside of Kubernetes"),
             (json!({"a": pool("steer", json!([{"udp-port": 1, "tcp-port": 2}]))}), "rule 1"),

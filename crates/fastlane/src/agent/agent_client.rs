@@ -48,6 +48,8 @@ struct ClientState {
     devices: Vec<Resume>,
     /// Memory of each lane's pool.
     memory: BTreeMap<usize, OwnedFd>,
+    /// Addresses of the PCI devices.
+    pci: Vec<String>,
     /// A queue of each re-entry, by its number.
     reentries: BTreeMap<u32, OwnedFd>,
     /// Time of the next attempt to connect.
@@ -88,8 +90,8 @@ impl AgentClient {
         // Late responses to the process before have other numbers.
         let number = fastlane_core::now() as u32;
         let (connection, memory, retry) = (Some(connection), BTreeMap::new(), Instant::now());
-        let reentries = BTreeMap::new();
-        let state = ClientState { connection, number, devices, memory, reentries, retry };
+        let (reentries, pci) = (BTreeMap::new(), Vec::new());
+        let state = ClientState { connection, number, devices, memory, pci, reentries, retry };
         let changes = AtomicU64::new(0);
         Self { path: path.to_owned(), rights, state: Mutex::new(state), changes }
     }
@@ -191,6 +193,19 @@ impl AgentClient {
         let mut queues = queues.into_iter();
         let by_device = counts.into_iter().map(|count| queues.by_ref().take(count).collect());
         Ok((by_device.collect(), notes))
+    }
+
+    /// Lets this process open the device node of a PCI device's IOMMU group.
+    ///
+    /// # Errors
+    /// The reason of the agent.
+    pub(crate) fn open_vfio(&self, address: &str) -> Result<(), String> {
+        self.change(&Request::Vfio { address: address.to_owned() }, &[])?;
+        let mut state = self.lock();
+        if !state.pci.iter().any(|known| known == address) {
+            state.pci.push(address.to_owned());
+        }
+        Ok(())
     }
 
     /// Sends a request about a device that has no result.
@@ -338,14 +353,17 @@ impl ClientState {
         self.retry = Instant::now() + RETRY;
         let connection = seqpacket::connect(path).map_err(|error| absent(error.to_string()))?;
         self.connection = Some(connection);
-        for device in self.devices.clone() {
-            let interface = device.attach.driver.interface().to_owned();
-            match self.converse(&Request::Resume(device), &[], PATIENCE)? {
+        let resume =
+            |device: Resume| (device.attach.driver.interface().to_owned(), Request::Resume(device));
+        let open = |address: String| (address.clone(), Request::Vfio { address });
+        let devices = self.devices.clone().into_iter().map(resume);
+        for (name, request) in devices.chain(self.pci.clone().into_iter().map(open)) {
+            match self.converse(&request, &[], PATIENCE)? {
                 Some((Response::Done, _)) => {
-                    tracing::info!("{interface}: the restarted agent has taken over");
+                    tracing::info!("{name}: the restarted agent has taken over");
                 }
                 Some((Response::Refused(reason), _)) => {
-                    tracing::warn!("{interface}: the restarted agent refuses it: {reason}");
+                    tracing::warn!("{name}: the restarted agent refuses it: {reason}");
                 }
                 _ => {
                     self.connection = None;

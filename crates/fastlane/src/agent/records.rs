@@ -121,6 +121,12 @@ pub enum Request {
         /// Name of the interface.
         name: String,
     },
+    /// Opens the device node of the IOMMU group of a PCI device to the user of the client, as long
+    /// as it is connected. Response: [`Response::Done`].
+    Vfio {
+        /// Address of the device, such as `0000:3b:02.0`.
+        address: String,
+    },
     /// Lets a re-entry follow its interface, or another one that has taken its place. Its
     /// descriptor is a queue of the re-entry, by which an agent that was restarted takes it over.
     /// Response: [`Response::Done`].

@@ -13,6 +13,7 @@ use super::{Hardware, OpenContext};
 use crate::Error;
 use crate::config::plan::PortPlan;
 use crate::config::raw;
+use crate::privileges;
 
 /// Queue with the index of its lane.
 type LaneQueue = (usize, Box<dyn Queue>);
@@ -26,7 +27,10 @@ pub(super) fn open(
     let refuse = |error: DpdkError| Error::port(&port.name, error);
     let mut dpdk = match context.dpdk.take() {
         Some(dpdk) => dpdk,
-        None => Dpdk::start(context.plan).map_err(refuse)?,
+        None => {
+            open_nodes(context)?;
+            Dpdk::start(context.plan).map_err(refuse)?
+        }
     };
     let lanes = &mut context.lanes;
     let device = settings(raw);
@@ -54,6 +58,18 @@ pub(super) fn open(
     context.states[number] = Some(Box::new(device.link()));
     context.devices.dpdk_links.push((number, device.link()));
     context.dpdk = Some(dpdk);
+    Ok(())
+}
+
+/// Has the agent open the device nodes that this process may not open. DPDK's environment needs all
+/// of them at its start.
+fn open_nodes(context: &OpenContext<'_>) -> Result<(), Error> {
+    let Some(agent) = &context.devices.agent else { return Ok(()) };
+    for port in &context.plan.ports {
+        if let Some(address) = privileges::vfio_of_agent(context.plan, port) {
+            agent.open_vfio(address).map_err(|reason| Error::port(&port.name, reason))?;
+        }
+    }
     Ok(())
 }
 
