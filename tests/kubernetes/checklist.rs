@@ -1,10 +1,10 @@
 //! Checks of the CNF test suite (CNTi) for workloads, with the example of macswap.
 
+use fastlane_tests::cluster::pod::{NAMESPACE, Pods};
+use fastlane_tests::cluster::release::Release;
 use fastlane_tests::{Cluster, IMAGE, eventually, repository};
 use serde_json::{Value, json};
 
-use crate::pod::{NAMESPACE, Pods};
-use crate::release::Release;
 use crate::{configuration, pools, traffic};
 
 /// Returns the objects of the example with the image of the stories.

@@ -1,10 +1,10 @@
 //! Pods get devices by the device plugin.
 
+use fastlane_tests::cluster::pod::Pods;
+use fastlane_tests::cluster::release::Release;
 use fastlane_tests::{Cluster, eventually};
 use serde_json::json;
 
-use crate::pod::Pods;
-use crate::release::Release;
 use crate::{configuration, load, pools, traffic};
 
 #[test]

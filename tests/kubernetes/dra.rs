@@ -1,10 +1,10 @@
 //! Pods get devices by dynamic resource allocation.
 
+use fastlane_tests::cluster::pod::{NAMESPACE, Pods};
+use fastlane_tests::cluster::release::Release;
 use fastlane_tests::{Cluster, eventually};
 use serde_json::{Value, json};
 
-use crate::pod::{NAMESPACE, Pods};
-use crate::release::Release;
 use crate::{configuration, load, pools, traffic};
 
 /// Installs the agent, which takes DRA by itself, and waits until its devices are published.

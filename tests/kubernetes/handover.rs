@@ -4,11 +4,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fastlane_tests::cluster::pod::{Pod, Pods};
+use fastlane_tests::cluster::release::Release;
 use fastlane_tests::{Cluster, Lab, PATIENCE, Report, eventually};
 use serde_json::{Value, json};
 
-use crate::pod::{Pod, Pods};
-use crate::release::Release;
 use crate::{RATE, configuration, pools, traffic};
 
 /// Session of the fast path, in the directory that the containers of the pod share.

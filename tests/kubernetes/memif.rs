@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use fastlane_tests::cluster::pod::{NAMESPACE, Pods};
+use fastlane_tests::cluster::release::Release;
 use fastlane_tests::{Application, Cluster, PATIENCE, Report};
 use serde_json::{Value, json};
 
-use crate::pod::{NAMESPACE, Pods};
-use crate::release::Release;
 use crate::{RATE, load, pools};
 
 /// Returns a pod that runs a program with a memif port on the claim `link`.

@@ -2,10 +2,10 @@
 
 use std::thread;
 
+use fastlane_tests::cluster::pod::Pods;
+use fastlane_tests::cluster::release::Release;
 use fastlane_tests::{Cluster, eventually};
 
-use crate::pod::Pods;
-use crate::release::Release;
 use crate::{configuration, pools, traffic};
 
 #[test]

@@ -1,10 +1,10 @@
 //! Pods and processes without an allocation get nothing, even with the socket of another pod.
 
+use fastlane_tests::cluster::pod::Pods;
+use fastlane_tests::cluster::release::Release;
 use fastlane_tests::{Cluster, Process, eventually};
 use serde_json::json;
 
-use crate::pod::Pods;
-use crate::release::Release;
 use crate::{configuration, pools, traffic};
 
 /// Directory of the node with the sockets of all pods.

@@ -11,8 +11,13 @@ use tempfile::TempDir;
 
 use crate::{Host, Lab, binary, eventually, repository};
 
+pub mod pod;
+pub mod release;
+
 /// Image of the stories: all programs, and a shell.
 pub const IMAGE: &str = "localhost/fastlane-stories:1";
+/// The same programs in another image, as an update has them.
+pub const UPDATED_IMAGE: &str = "localhost/fastlane-stories:2";
 /// User of the pods.
 pub const POD_USER: u32 = 65532;
 
@@ -55,7 +60,7 @@ impl Cluster {
         }
         let directory = TempDir::with_prefix("fastlane-k8s-").expect("a temporary directory");
         let image = directory.path().join("stories.tar");
-        build_image(&image);
+        build_image(&image, IMAGE, &[]);
         let folder = std::env::temp_dir().join(format!("fastlane-k8s-{}", std::process::id()));
         let mut command = Command::new(repository("lab/k8s/cluster"));
         command.arg("run").arg(&folder).arg(&image);
@@ -168,6 +173,19 @@ impl Cluster {
         self.try_apply(objects).unwrap_or_else(|output| panic!("{output}"));
     }
 
+    /// Imports [`UPDATED_IMAGE`] into the node.
+    ///
+    /// # Panics
+    /// When containerd refuses it.
+    #[track_caller]
+    pub fn import_updated_image(&self) {
+        let (image, marker) = (self.file("updated.tar"), self.file("updated"));
+        std::fs::write(&marker, "").expect("the folder is ours");
+        build_image(&image, UPDATED_IMAGE, &[&format!("updated={}", marker.display())]);
+        let image = image.display().to_string();
+        self.run(&["ctr", "--namespace", "k8s.io", "images", "import", &image]);
+    }
+
     /// Returns the process id of a service of the node (`kubelet`, `containerd`), in the cluster's
     /// PID namespace.
     ///
@@ -187,6 +205,29 @@ impl Cluster {
         let before = self.service(name);
         self.run(&["kill", "-KILL", &before]);
         eventually("the service is started again", || self.service(name) != before);
+    }
+
+    /// Returns the id, as this process sees it, of the process of the cluster with this command
+    /// line.
+    ///
+    /// # Panics
+    /// When there is none, or more than one.
+    #[track_caller]
+    #[must_use]
+    pub fn process(&self, words: &str) -> u32 {
+        let first = std::fs::read_to_string(self.folder.join("init.pid")).expect("it runs");
+        let first: u32 = first.trim().parse().expect("a process id");
+        let processes = std::fs::read_dir("/proc").expect("processes").flatten();
+        let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let is_named = |id: &u32| {
+            let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            line.trim_end() == words
+        };
+        let is_own = |id: &u32| std::iter::successors(Some(*id), parent_of).any(|id| id == first);
+        let found: Vec<u32> = ids.filter(is_named).filter(is_own).collect();
+        assert_eq!(found.len(), 1, "processes `{words}`: {found:?}");
+        found[0]
     }
 
     /// Kills the process of the cluster whose command line ends with these words.
@@ -234,10 +275,20 @@ impl Drop for Cluster {
     }
 }
 
-/// Packs the programs under test, with the libraries that they need, and a shell into an image.
-fn build_image(image: &Path) {
+/// Returns the parent of a process (proc_pid_stat(5)).
+fn parent_of(id: &u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+/// Packs the programs under test, with the libraries that they need, a shell and `more` files into
+/// an image.
+fn build_image(image: &Path, name: &str, more: &[&str]) {
     let mut command = Command::new(repository("k8s/image"));
-    command.arg(image).args([IMAGE, "--entrypoint", "/bin/fastlane", "--libraries", "tmp/"]);
+    command
+        .arg(image)
+        .args([name, "--entrypoint", "/bin/fastlane", "--libraries", "tmp/"])
+        .args(more);
     for name in ["fastlane", "macswap", "traffic", "upf", "ledger", "ledger_slow"] {
         command.arg(format!("bin/{name}={}", binary(name).display()));
     }

@@ -15,7 +15,7 @@
 
 mod agent;
 mod application;
-mod cluster;
+pub mod cluster;
 mod drop_flag;
 mod echo;
 mod generator;
@@ -36,7 +36,7 @@ mod vlan_interface;
 
 pub use agent::{Agent, NOBODY, Pins, assert_unprivileged, unprivileged};
 pub use application::Application;
-pub use cluster::{Cluster, IMAGE, POD_USER};
+pub use cluster::{Cluster, IMAGE, POD_USER, UPDATED_IMAGE};
 pub use drop_flag::DropFlag;
 pub use echo::{Echo, mac};
 pub use generator::{Generator, Report, measure};

@@ -14,9 +14,11 @@ use std::sync::Mutex;
 #[must_use]
 pub fn binary(name: &str) -> PathBuf {
     static BUILDING: Mutex<()> = Mutex::new(());
-    // .../debug/deps/story-0123456789abcdef
+    // .../debug/deps/story-0123456789abcdef, or .../release/fastlane-bench
     let test = std::env::current_exe().expect("the path of this test");
-    let folder = test.parent().and_then(Path::parent).expect("the test lies in a build folder");
+    let folder = test.parent().expect("the test lies in a build folder");
+    let folder = if folder.ends_with("deps") { folder.parent() } else { Some(folder) };
+    let folder = folder.expect("the test lies in a build folder");
     let program = folder.join(name);
     let _guard = BUILDING.lock();
     if !program.exists() {

@@ -62,7 +62,7 @@ const IMPORTS: [(&str, &[&str]); 28] = [
     ("fastlane-cli", &["", "agent", "kubernetes", "measure"]),
 ];
 
-/// Packages that are no part of the product: they may import anything, and nothing imports them.
+/// Packages that are no part of the product: they may import anything, and no other imports them.
 const TOOLS: [&str; 2] = ["fastlane-bench", "fastlane-tests"];
 
 /// The files, besides tests, that may hold `unsafe`. The workspace denies it; each of these allows

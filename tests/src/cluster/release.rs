@@ -2,18 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use fastlane_tests::{Cluster, IMAGE, eventually, repository};
 use serde_json::{Value, json};
 
+use super::{Cluster, IMAGE};
+use crate::{eventually, repository};
+
 /// Namespace of the agent.
-pub(crate) const NAMESPACE: &str = "fastlane-system";
+pub const NAMESPACE: &str = "fastlane-system";
 
 /// Command line of the agent.
 const AGENT: &str = "fastlane agent /etc/fastlane/agent.json";
 
 /// Agent that the chart has installed. Dropping it removes the release.
 #[derive(Debug)]
-pub(crate) struct Release<'a> {
+pub struct Release<'a> {
     cluster: &'a Cluster,
 }
 
@@ -23,7 +25,7 @@ impl<'a> Release<'a> {
     /// # Panics
     /// When it does not.
     #[track_caller]
-    pub(crate) fn install(cluster: &'a Cluster, api: &str, pools: &Value) -> Self {
+    pub fn install(cluster: &'a Cluster, api: &str, pools: &Value) -> Self {
         let (repository_name, tag) = IMAGE.rsplit_once(':').expect("a tag");
         let image = json!({"repository": repository_name, "tag": tag, "pullPolicy": "Never"});
         let release = Self { cluster };
@@ -50,7 +52,7 @@ impl<'a> Release<'a> {
 
     /// Adds autoscalers to the release.
     #[track_caller]
-    pub(crate) fn scale(&self, autoscaling: &Value) {
+    pub fn scale(&self, autoscaling: &Value) {
         self.helm("upgrade", &["--reuse-values"], &json!({"autoscaling": autoscaling}));
     }
 
@@ -69,40 +71,38 @@ impl<'a> Release<'a> {
     ///
     /// # Errors
     /// The output of a test that fails.
-    pub(crate) fn test(&self, timeout: &str) -> Result<String, String> {
+    pub fn test(&self, timeout: &str) -> Result<String, String> {
         let words = ["helm", "test", "fastlane", "--namespace", NAMESPACE, "--timeout", timeout];
         self.cluster.attempt(&words)
     }
 
-    /// Returns the share of a CPU that the agent uses for a while, and its memory besides its
-    /// program in KiB.
+    /// Returns what the agent costs in a while.
     ///
     /// # Panics
     /// When it does not run.
     #[track_caller]
-    pub(crate) fn cost(&self, time: Duration) -> (f64, u64) {
+    pub fn cost(&self, time: Duration) -> Cost {
         let pattern = format!("^[^ ]*{AGENT}$");
         let process = self.cluster.run(&["pgrep", "--full", &pattern]);
-        let read =
-            |file: &str| self.cluster.run(&["cat", &format!("/proc/{}/{file}", process.trim())]);
-        // Time in the kernel's scheduler, in nanoseconds: ticks of 10 ms are too coarse.
-        let used = || {
-            let script = format!("cat /proc/{}/task/*/schedstat", process.trim());
-            let text = self.cluster.run(&["sh", "-c", &script]);
-            let times = text.lines().filter_map(|line| line.split(' ').next()?.parse::<u64>().ok());
-            times.sum::<u64>()
+        let read = |files: &str| {
+            let script = format!("cat /proc/{}/{files}", process.trim());
+            self.cluster.run(&["sh", "-c", &script])
         };
-        let (before, start) = (used(), Instant::now());
+        // Time of its control group in nanoseconds, with that of threads that have ended: ticks of
+        // 10 ms are too coarse.
+        let groups = read("cgroup");
+        let used = || cpu_time(&groups).expect("a control group");
+        let waits = || numbers(&read("task/*/status"), "voluntary_ctxt_switches:").sum::<u64>();
+        let (before, start) = ((used(), waits()), Instant::now());
         std::thread::sleep(time);
-        let share = used().saturating_sub(before) as f64 / start.elapsed().as_nanos() as f64;
-        let status = read("status");
-        let memory = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-        let memory = memory.and_then(|text| text.trim().trim_end_matches(" kB").parse().ok());
-        (share, memory.expect("the kernel tells it"))
+        let (spent, elapsed) = (used().saturating_sub(before.0), start.elapsed());
+        let cpu = spent as f64 / elapsed.as_nanos() as f64;
+        let memory_kib = numbers(&read("status"), "RssAnon:").next().expect("the kernel tells it");
+        Cost { cpu, wakeups: waits().saturating_sub(before.1), memory_kib }
     }
 
     /// Returns the log of the agent that runs.
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         let words = ["kubectl", "logs", "--namespace", NAMESPACE, "daemonset/fastlane"];
         self.cluster.attempt(&words).unwrap_or_else(|output| output)
     }
@@ -112,7 +112,7 @@ impl<'a> Release<'a> {
     /// # Panics
     /// When it never has, with the log.
     #[track_caller]
-    pub(crate) fn wait_for(&self, words: &str) {
+    pub fn wait_for(&self, words: &str) {
         eventually(words, || self.log().contains(words));
     }
 
@@ -121,7 +121,7 @@ impl<'a> Release<'a> {
     /// # Panics
     /// When it does not run.
     #[track_caller]
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         self.cluster.kill(AGENT);
     }
 
@@ -129,6 +129,43 @@ impl<'a> Release<'a> {
         let words = ["helm", "uninstall", "fastlane", "--namespace", NAMESPACE];
         let _ = self.cluster.attempt(&[&words[..], &["--ignore-not-found", "--wait"]].concat());
     }
+}
+
+/// Returns the CPU time of a process in nanoseconds, by its control groups (cgroups(7)).
+fn cpu_time(groups: &str) -> Option<u64> {
+    let group = |name: &str| {
+        let mut groups = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+        groups.find(|(names, _)| names.split(',').any(|it| it == name)).map(|(_, path)| path)
+    };
+    let read = |path: String| std::fs::read_to_string(path).ok();
+    let second = |path: &str| {
+        let text = read(format!("/sys/fs/cgroup{path}/cpu.stat"))?;
+        let time = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
+        Some(1000 * time.parse::<u64>().ok()?)
+    };
+    match group("cpuacct") {
+        Some(path) => {
+            read(format!("/sys/fs/cgroup/cpuacct{path}/cpuacct.usage"))?.trim().parse().ok()
+        }
+        None => second(group("")?),
+    }
+}
+
+/// Returns the numbers of the lines of `/proc/PID/status` that begin with these words.
+fn numbers<'a>(text: &'a str, words: &'a str) -> impl Iterator<Item = u64> {
+    let lines = text.lines().filter_map(move |line| line.strip_prefix(words));
+    lines.filter_map(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
+}
+
+/// Cost of the agent in a while.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Share of a CPU.
+    pub cpu: f64,
+    /// Number of times that a thread went to sleep.
+    pub wakeups: u64,
+    /// Memory besides the program, in KiB.
+    pub memory_kib: u64,
 }
 
 impl Drop for Release<'_> {

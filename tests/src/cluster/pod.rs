@@ -2,18 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use fastlane_tests::{Cluster, IMAGE, POD_USER, Process, Totals, eventually};
 use serde_json::{Value, json};
 
+use super::{Cluster, IMAGE, POD_USER};
+use crate::{Process, Totals, eventually};
+
 /// Namespace of the pods, which enforces the Pod Security Standard `restricted`.
-pub(crate) const NAMESPACE: &str = "stories";
+pub const NAMESPACE: &str = "stories";
 /// Script of the container: tells its privileges, then becomes macswap.
 const SCRIPT: &str = "grep -E '^(Uid|Cap[A-Za-z]*|NoNewPrivs|Seccomp):' /proc/self/status; \
                       exec macswap /etc/macswap/macswap.json";
 
 /// Pods of a story. Dropping it deletes them.
 #[derive(Debug)]
-pub(crate) struct Pods<'a> {
+pub struct Pods<'a> {
     cluster: &'a Cluster,
 }
 
@@ -23,7 +25,7 @@ impl<'a> Pods<'a> {
     /// # Panics
     /// When the API server refuses.
     #[track_caller]
-    pub(crate) fn new(cluster: &'a Cluster, configuration: &Value) -> Self {
+    pub fn new(cluster: &'a Cluster, configuration: &Value) -> Self {
         let pods = Self { cluster };
         pods.delete_all();
         let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
@@ -45,7 +47,7 @@ impl<'a> Pods<'a> {
     }
 
     /// Returns a pod with macswap that asks for one device of the pool `wire`.
-    pub(crate) fn macswap(name: &str) -> Value {
+    pub fn macswap(name: &str) -> Value {
         json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "namespace": NAMESPACE},
@@ -85,7 +87,7 @@ impl<'a> Pods<'a> {
     /// # Panics
     /// When it does not, with its log and its events.
     #[track_caller]
-    pub(crate) fn run(&self, pod: &Value) -> Pod<'a> {
+    pub fn run(&self, pod: &Value) -> Pod<'a> {
         let created = self.create(pod);
         created.wait_until_running(0);
         created
@@ -96,15 +98,27 @@ impl<'a> Pods<'a> {
     /// # Panics
     /// When the API server refuses.
     #[track_caller]
-    pub(crate) fn create(&self, pod: &Value) -> Pod<'a> {
+    pub fn create(&self, pod: &Value) -> Pod<'a> {
         self.cluster.apply(std::slice::from_ref(pod));
         let name = pod["metadata"]["name"].as_str().expect("a name").to_owned();
         Pod { cluster: self.cluster, name }
     }
 
     /// Returns a pod that a controller creates.
-    pub(crate) fn existing(&self, name: &str) -> Pod<'a> {
+    pub fn existing(&self, name: &str) -> Pod<'a> {
         Pod { cluster: self.cluster, name: name.to_owned() }
+    }
+
+    /// Prints what Kubernetes and the containers tell of all pods, for messages.
+    fn describe(&self) {
+        let run = |words: &[&str]| {
+            let words = [&["kubectl", "--namespace", NAMESPACE], words].concat();
+            self.cluster.attempt(&words).unwrap_or_else(|output| output)
+        };
+        eprintln!("{}", run(&["describe", "pods"]));
+        for pod in run(&["get", "pods", "--output=name"]).lines() {
+            eprintln!("{}", run(&["logs", pod, "--all-containers", "--prefix", "--tail=40"]));
+        }
     }
 
     fn delete_all(&self) {
@@ -115,42 +129,45 @@ impl<'a> Pods<'a> {
 
 impl Drop for Pods<'_> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.describe();
+        }
         self.delete_all();
     }
 }
 
 /// A pod.
 #[derive(Debug)]
-pub(crate) struct Pod<'a> {
+pub struct Pod<'a> {
     cluster: &'a Cluster,
     name: String,
 }
 
 impl Pod<'_> {
     /// Returns the pod as the API server has it.
-    pub(crate) fn object(&self) -> Value {
+    pub fn object(&self) -> Value {
         self.cluster.object(&format!("pod {} --namespace={NAMESPACE}", self.name))
     }
 
     /// Returns the command that prints the log of the container.
-    pub(crate) fn logs(&self) -> Vec<&str> {
+    pub fn logs(&self) -> Vec<&str> {
         vec!["kubectl", "logs", "--namespace", NAMESPACE, &self.name]
     }
 
     /// Returns the log of the container.
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         self.cluster.attempt(&self.logs()).unwrap_or_else(|output| output)
     }
 
     /// Returns the log of one of several containers.
-    pub(crate) fn log_of(&self, container: &str) -> String {
+    pub fn log_of(&self, container: &str) -> String {
         let words = [self.logs(), vec!["--container", container]].concat();
         self.cluster.attempt(&words).unwrap_or_else(|output| output)
     }
 
     /// Follows the log of the container until its end.
     #[track_caller]
-    pub(crate) fn follow(&self) -> Process {
+    pub fn follow(&self) -> Process {
         Process::start(self.cluster.command(&[self.logs(), vec!["--follow"]].concat()))
     }
 
@@ -159,7 +176,7 @@ impl Pod<'_> {
     /// # Panics
     /// When it does not, with its log and its events.
     #[track_caller]
-    pub(crate) fn wait_until_running(&self, restarts: u64) {
+    pub fn wait_until_running(&self, restarts: u64) {
         let is_running = || {
             let status = self.object();
             status["status"]["containerStatuses"][0]["restartCount"] == restarts
@@ -182,7 +199,7 @@ impl Pod<'_> {
     ///
     /// # Errors
     /// The output of a program that fails.
-    pub(crate) fn try_exec(&self, words: &[&str]) -> Result<String, String> {
+    pub fn try_exec(&self, words: &[&str]) -> Result<String, String> {
         let exec = ["kubectl", "exec", "--namespace", NAMESPACE, &self.name, "--"];
         self.cluster.attempt(&[&exec, words].concat())
     }
@@ -192,12 +209,12 @@ impl Pod<'_> {
     /// # Panics
     /// When it fails, with its output.
     #[track_caller]
-    pub(crate) fn exec(&self, words: &[&str]) -> String {
+    pub fn exec(&self, words: &[&str]) -> String {
         self.try_exec(words).unwrap_or_else(|output| panic!("{words:?}: {output}"))
     }
 
     /// Returns the command that prints the counters of macswap.
-    pub(crate) fn top(&self) -> Vec<&str> {
+    pub fn top(&self) -> Vec<&str> {
         self.top_of("macswap")
     }
 
@@ -211,7 +228,7 @@ impl Pod<'_> {
     /// # Panics
     /// When `fastlane top` fails in the container.
     #[track_caller]
-    pub(crate) fn totals(&self) -> Totals {
+    pub fn totals(&self) -> Totals {
         self.totals_of("macswap")
     }
 
@@ -220,23 +237,34 @@ impl Pod<'_> {
     /// # Panics
     /// When `fastlane top` fails in the container.
     #[track_caller]
-    pub(crate) fn totals_of(&self, application: &str) -> Totals {
+    pub fn totals_of(&self, application: &str) -> Totals {
         let text = self.cluster.run(&self.top_of(application));
         Totals(serde_json::from_str(&text).expect("JSON from fastlane top"))
     }
 
     /// Returns the number of times that the only container was started again.
-    pub(crate) fn restarts(&self) -> u64 {
+    pub fn restarts(&self) -> u64 {
         let count = &self.object()["status"]["containerStatuses"][0]["restartCount"];
         count.as_u64().unwrap_or(0)
     }
 
+    /// Returns the status of one of several containers; null if it has none.
+    fn status_of(&self, container: &str) -> Value {
+        let status = self.object()["status"].take();
+        let kinds = ["containerStatuses", "initContainerStatuses"];
+        let mut statuses = kinds.iter().filter_map(|kind| status[kind].as_array()).flatten();
+        statuses.find(|status| status["name"] == container).cloned().unwrap_or_default()
+    }
+
     /// Returns the number of times that one of several containers was started again.
-    pub(crate) fn restarts_of(&self, container: &str) -> u64 {
-        let status = self.object()["status"]["containerStatuses"].take();
-        let mut statuses = status.as_array().into_iter().flatten();
-        let status = statuses.find(|status| status["name"] == container);
-        status.and_then(|status| status["restartCount"].as_u64()).unwrap_or(0)
+    pub fn restarts_of(&self, container: &str) -> u64 {
+        self.status_of(container)["restartCount"].as_u64().unwrap_or(0)
+    }
+
+    /// Returns true if one of several containers runs from this image.
+    pub fn runs(&self, container: &str, image: &str) -> bool {
+        let status = self.status_of(container);
+        status["image"] == image && status["state"]["running"].is_object()
     }
 
     /// Asserts that the container has told that it has no privilege at all.
@@ -244,7 +272,7 @@ impl Pod<'_> {
     /// # Panics
     /// When it has one.
     #[track_caller]
-    pub(crate) fn assert_unprivileged(&self) {
+    pub fn assert_unprivileged(&self) {
         let log = self.log();
         for capabilities in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
             assert!(log.contains(&format!("{capabilities}:\t0000000000000000\n")), "{log}");
@@ -258,7 +286,7 @@ impl Pod<'_> {
     /// # Panics
     /// When it does not end.
     #[track_caller]
-    pub(crate) fn delete(self) {
+    pub fn delete(self) {
         let words = ["kubectl", "delete", "pod", "--namespace", NAMESPACE, &self.name];
         self.cluster.run(&[&words[..], &["--timeout=60s"]].concat());
     }
