@@ -1,10 +1,10 @@
 //! The chart: what helm and the API server say about it.
 
+use fastlane_tests::cluster::release::NAMESPACE;
 use fastlane_tests::{Cluster, repository};
 use serde_json::{Value, json};
 
 use crate::pools;
-use crate::release::NAMESPACE;
 
 /// Version of Kubernetes that has everything.
 const VERSION: &str = "1.37.0";
@@ -135,7 +135,11 @@ fn the_examples_are_accepted_where_pods_are_restricted() {
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": "examples", "labels": labels},
     })]);
-    for (name, program) in [("macswap", &["macswap"][..]), ("upf", &["upf", "fast"])] {
+    for (name, program) in [
+        ("macswap", &["macswap"][..]),
+        ("upf", &["upf", "fast"]),
+        ("upf-containers", &["upf", "fast"]),
+    ] {
         let file = repository(&format!("k8s/examples/{name}.yaml")).display().to_string();
         let words = ["kubectl", "apply", "--namespace=examples", "--filename", &file];
         let output = cluster.command(&[&words[..], &["--dry-run=server"]].concat()).output();
@@ -145,7 +149,7 @@ fn the_examples_are_accepted_where_pods_are_restricted() {
         assert!(output.status.success() && warnings.is_empty(), "{warnings}");
         let words = [&words[..], &["--dry-run=client", "--output=json"]].concat();
         let objects: Value = serde_json::from_str(&cluster.run(&words)).expect("JSON");
-        let data = &objects["items"][0]["data"][format!("{name}.json")];
+        let data = &objects["items"][0]["data"][format!("{}.json", program[0])];
         let configuration = cluster.file(&format!("{name}.json"));
         std::fs::write(&configuration, data.as_str().expect("a text")).expect("ours");
         let mut check = std::process::Command::new(fastlane_tests::binary(program[0]));

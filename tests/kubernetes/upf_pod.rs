@@ -3,11 +3,10 @@
 
 use std::fs::File;
 
+use fastlane_tests::cluster::pod::{Pod, Pods};
+use fastlane_tests::cluster::release::Release;
 use fastlane_tests::{Cluster, Host, Process, binary, eventually};
 use serde_json::{Value, json};
-
-use crate::pod::{Pod, Pods};
-use crate::release::Release;
 
 /// Server in the data network.
 const SERVER: &str = "10.9.0.2";
@@ -52,7 +51,7 @@ impl Networks {
     /// Starts an SMF that establishes `sessions` sessions at the UPF of a pod and holds them.
     /// Returns it and its lines about each UE, which a gNB reads.
     #[track_caller]
-    fn smf(&self, upf: &str, sessions: usize) -> (Process, Vec<String>) {
+    pub(crate) fn smf(&self, upf: &str, sessions: usize) -> (Process, Vec<String>) {
         self.smf_at("192.0.2.2", upf, sessions)
     }
 
@@ -74,7 +73,7 @@ impl Networks {
 
     /// Starts the gNB with these tunnels and routes packets for the server to the UEs' device.
     #[track_caller]
-    fn gnb(&self, cluster: &Cluster, lines: &[String]) -> Process {
+    pub(crate) fn gnb(&self, cluster: &Cluster, lines: &[String]) -> Process {
         let path = cluster.file("tunnels");
         std::fs::write(&path, lines.join("\n") + "\n").expect("the folder is ours");
         let mut command = self.access.command(&[]);
@@ -86,10 +85,41 @@ impl Networks {
         gnb
     }
 
-    /// Pings the server from a UE. Returns the number of replies.
+    /// Starts to send packets from the data network to a UE of a pod, as many as possible.
+    #[track_caller]
+    pub(crate) fn downlink(&self, cluster: &Cluster, upf: &Pod<'_>, user: &str) -> Process {
+        let interface = upf.exec(&["sh", "-c", "echo $FASTLANE_UPF_1"]);
+        let interface = interface.trim();
+        let configuration = json!({
+            "name": "downlink",
+            "session": cluster.file("downlink.sock"),
+            "ports": {"n6": {"driver": {"af-packet": {"interface": interface}}}},
+            "app": {
+                "mode": "send", "port": "n6",
+                "flows": {
+                    "count": 16,
+                    "source-mac": self.data.mac(interface),
+                    "destination-mac": cluster.node().mac(interface),
+                    "source-address": SERVER,
+                    "destination-address": user,
+                },
+            },
+        });
+        let path = cluster.file("downlink.json");
+        std::fs::write(&path, configuration.to_string()).expect("the folder is ours");
+        let program = binary("traffic").display().to_string();
+        self.data.start(&[&program, &path.display().to_string()])
+    }
+
+    /// Pings the server from a UE, 100 times a second. Returns the number of replies.
     fn ping(&self, user: &str, count: u32) -> u32 {
+        self.ping_each(user, count, "0.01")
+    }
+
+    /// Pings the server from a UE with this interval in seconds. Returns the number of replies.
+    pub(crate) fn ping_each(&self, user: &str, count: u32, interval: &str) -> u32 {
         let count = count.to_string();
-        let words = ["ping", "-q", "-c", &count, "-i", "0.01", "-W", "2", "-I", user, SERVER];
+        let words = ["ping", "-q", "-c", &count, "-i", interval, "-W", "5", "-I", user, SERVER];
         let output = String::from_utf8_lossy(&self.access.attempt(&words).stdout).into_owned();
         let words = output.split(" received").next().and_then(|it| it.rsplit(' ').next());
         words.and_then(|number| number.parse().ok()).unwrap_or(0)

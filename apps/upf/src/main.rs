@@ -149,6 +149,10 @@ enum Command {
         /// period instead of `n4.release-s`. Exit status 1 if associations are left.
         #[arg(long, value_name = "SECONDS")]
         wait: Option<u64>,
+        /// Drain when this command is asked to end by SIGTERM or SIGINT, not before: for a
+        /// container whose end is that of its pod.
+        #[arg(long, requires = "wait")]
+        at_end: bool,
         #[command(flatten)]
         asked: ApiArguments,
     },
@@ -182,7 +186,11 @@ fn main() -> ExitCode {
         Command::Sessions { seid: Some(seid), asked, .. } => tell(&asked, &Request::Session(seid)),
         Command::Sessions { seid: None, most, asked } => tell(&asked, &Request::Sessions(most)),
         Command::Trace { who, packet, asked } => tell(&asked, &Request::Trace(who, packet.asked())),
-        Command::Drain { wait, asked } => {
+        Command::Drain { wait, at_end, asked } => {
+            if at_end && let Err(error) = supervisor::wait_for_end() {
+                eprintln!("upf: cannot handle signals: {error}");
+                return ExitCode::from(5);
+            }
             let wait = wait.map(Duration::from_secs);
             show(drain_client::drain(asked.api, wait, asked.json))
         }

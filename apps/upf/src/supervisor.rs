@@ -23,6 +23,8 @@ pub mod blackhole_routes;
 mod end_signals;
 pub mod supervise;
 
+pub use end_signals::wait_for_end;
+
 /// Name of the program, and of its session unless the configuration has another one.
 pub const NAME: &str = "upf";
 

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT of the control plane process.
+//! SIGTERM and SIGINT of the control plane process, and of a command that waits for them.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -23,9 +23,7 @@ pub(super) fn follow() -> io::Result<Arc<Shutdown>> {
     if is_exiting() {
         shutdown.request();
     }
-    let (mut signals, theirs) = UnixStream::pair()?;
-    signal_hook::low_level::pipe::register(SIGTERM, theirs.try_clone()?)?;
-    signal_hook::low_level::pipe::register(SIGINT, theirs)?;
+    let mut signals = signals()?;
     let requested = Arc::clone(&shutdown);
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         // One octet is one signal.
@@ -39,4 +37,28 @@ pub(super) fn follow() -> io::Result<Arc<Shutdown>> {
         }
     })?;
     Ok(shutdown)
+}
+
+/// Waits for SIGTERM or SIGINT. A second one ends the process.
+///
+/// # Errors
+/// If a signal handler cannot be installed.
+pub fn wait_for_end() -> io::Result<()> {
+    let mut signals = signals()?;
+    signals.read_exact(&mut [0])?;
+    let watch = move || {
+        if signals.read_exact(&mut [0]).is_ok() {
+            std::process::exit(STUCK);
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
+    Ok(())
+}
+
+/// Handles both signals. Returns a stream with an octet for each one that comes.
+fn signals() -> io::Result<UnixStream> {
+    let (signals, theirs) = UnixStream::pair()?;
+    signal_hook::low_level::pipe::register(SIGTERM, theirs.try_clone()?)?;
+    signal_hook::low_level::pipe::register(SIGINT, theirs)?;
+    Ok(signals)
 }
