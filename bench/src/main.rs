@@ -94,6 +94,8 @@ enum Measurement {
     UpfMemif,
     /// Cost of the user plane per lane, by number of lanes.
     UpfLanes,
+    /// macswap in a pod of Kubernetes against macswap on the host; needs root.
+    Pod,
     /// Established traffic of the user plane under a flood: loss, p99, replies, cost of junk.
     UpfFlood,
     /// Run every measurement.
@@ -127,6 +129,7 @@ const MEASUREMENTS: [(Measurement, Measure); 25] = [
     (Measurement::UpfRules, scenarios::upf_rules),
     (Measurement::UpfMemif, scenarios::upf_memif),
     (Measurement::UpfLanes, scenarios::upf_lanes),
+    (Measurement::Pod, scenarios::pod),
     (Measurement::UpfFlood, scenarios::upf_flood),
 ];
 

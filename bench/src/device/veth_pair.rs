@@ -1,6 +1,7 @@
 //! A veth pair in a network namespace of the benchmark: one end is the device under test, the other
 //! sends and receives the frames.
 
+use std::cell::Cell;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -39,7 +40,9 @@ pub struct Veth {
     pub name: String,
     far: String,
     socket: RawSocket,
-    frame: Vec<u8>,
+    /// Frames that are sent in turn.
+    frames: Vec<Vec<u8>>,
+    next: Cell<usize>,
 }
 
 impl Veth {
@@ -59,7 +62,12 @@ impl Veth {
             ip(&format!("link set {end} arp off up"))?;
         }
         let socket = RawSocket::open(Interface::query(&far)?.index, hears)?;
-        Ok(Self { name, far, socket, frame: memory_lane::frame(length) })
+        Ok(Self { name, far, socket, frames: vec![memory_lane::frame(length)], next: Cell::new(0) })
+    }
+
+    /// Replaces the frames that are sent.
+    pub fn send_frames(&mut self, frames: Vec<Vec<u8>>) {
+        self.frames = frames;
     }
 
     /// Takes a returned frame. Returns false if none has come back.
@@ -99,7 +107,10 @@ impl Veth {
 
 impl Sender for Veth {
     fn send(&self) -> bool {
-        rustix::net::send(&self.socket, &self.frame, SendFlags::empty()).is_ok()
+        let next = self.next.get();
+        self.next.set(if next + 1 < self.frames.len() { next + 1 } else { 0 });
+        let frame = self.frames.get(next).map_or(&[][..], Vec::as_slice);
+        rustix::net::send(&self.socket, frame, SendFlags::empty()).is_ok()
     }
 }
 

@@ -1,0 +1,177 @@
+//! The programs that run in a pod and on the host.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use fastlane_tests::cluster::pod::Pods;
+use fastlane_tests::upf::Session;
+use fastlane_tests::upf::frames::{self, DATA_NETWORK, Stamp};
+use serde_json::{Value, json};
+
+use crate::Result;
+use crate::rivals::eal::CPU;
+
+/// MAC address of the interfaces of programs, and that of their far ends.
+const NEAR: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const FAR: &str = "02:00:00:00:00:02";
+/// Number of sessions of a UPF.
+pub const SESSIONS: usize = 100;
+/// Number of frames that are sent in turn.
+const FRAMES: u64 = 1024;
+
+/// Program that runs in a pod and on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// macswap with one port.
+    Macswap,
+    /// The UPF with N3 and N6: uplink packets of [`SESSIONS`] sessions.
+    Upf,
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl Subject {
+    /// Returns the name of the program.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Macswap => "macswap",
+            Self::Upf => "upf",
+        }
+    }
+
+    /// Returns the numbers of the veth pairs of program number 1 or 2.
+    #[must_use]
+    pub fn pairs(self, number: usize) -> Vec<usize> {
+        match self {
+            Self::Macswap => vec![number],
+            Self::Upf => vec![number, number + 2],
+        }
+    }
+
+    /// Returns the pools of the agent: the interfaces of program number 1.
+    #[must_use]
+    pub fn pool(self) -> Value {
+        let names = self.pairs(1).into_iter().map(|pair| (format!("near{pair}"), json!({})));
+        let interfaces: serde_json::Map<String, Value> = names.collect();
+        let taps = match self {
+            Self::Macswap => json!({}),
+            Self::Upf => json!({
+                "n3": {"addresses": ["10.30.0.1/24"]}, "n6": {"addresses": ["10.60.0.1/24"]},
+            }),
+        };
+        json!({self.resource(): {"interfaces": interfaces, "steer": [], "taps": taps}})
+    }
+
+    const fn resource(self) -> &'static str {
+        match self {
+            Self::Macswap => "wire",
+            Self::Upf => "upf",
+        }
+    }
+
+    /// Returns the variables in a pod that name its interfaces.
+    #[must_use]
+    pub fn variables(self) -> Vec<String> {
+        let pool = self.resource().to_uppercase();
+        (0..self.pairs(1).len()).map(|index| format!("env:FASTLANE_{pool}_{index}")).collect()
+    }
+
+    /// Returns the configuration with these interfaces. A lane sleeps once all frames are
+    /// forwarded, so it uses no CPU time until it is stopped.
+    #[must_use]
+    pub fn configuration(self, interfaces: &[String]) -> Value {
+        let port = |index: usize, steer: Value, kernel: Value| {
+            let driver = json!({"interface": interfaces.get(index), "mode": "native-copy"});
+            json!({"driver": {"af-xdp": driver}, "steer": steer, "kernel": kernel})
+        };
+        let tap =
+            |name: &str, address: &str| json!({"tap": {"name": name, "addresses": [address]}});
+        let lanes = json!({"cpus": [CPU], "idle": "interrupt"});
+        match self {
+            Self::Macswap => json!({
+                "lanes": lanes, "ports": {"wire": port(0, json!([]), json!("none"))},
+            }),
+            Self::Upf => json!({
+                "lanes": lanes,
+                "ports": {
+                    "n3": port(0, json!([{"udp-port": 2152}]), tap("n3", "10.30.0.1/24")),
+                    "n6": port(1, json!([{"destination": "10.45.0.0/16"}]),
+                               tap("n6", "10.60.0.1/24")),
+                },
+                "app": {
+                    "node-id": "192.0.2.9", "n4": {"addresses": ["192.0.2.9"], "release-s": 0},
+                    "interfaces": {
+                        "n3": {"port": "n3", "role": "n3", "addresses": ["10.30.0.1"]},
+                        "n6": {"port": "n6", "role": "n6", "network-instances": ["internet"],
+                               "next-hop": FAR},
+                    },
+                    "pools": [{"network-instance": "internet", "prefix": "10.45.0.0/16"}],
+                    "sessions": SESSIONS,
+                },
+            }),
+        }
+    }
+
+    /// Returns a pod with the program.
+    #[must_use]
+    pub fn pod(self) -> Value {
+        let mut pod = Pods::macswap(self.name());
+        let container = &mut pod["spec"]["containers"][0];
+        // No quota: nothing stops the lane for using its share of CPU time.
+        container["resources"] = json!({
+            "limits": {format!("fastlane.dev/{}", self.resource()): self.pairs(1).len()},
+        });
+        if self == Self::Upf {
+            container["command"] = json!([
+                "upf",
+                "/etc/macswap/macswap.json",
+                "--set",
+                "app.node-id=$(POD_IP)",
+                "--set",
+                "app.n4.addresses=[\"$(POD_IP)\"]",
+            ]);
+            let address = json!({"fieldRef": {"fieldPath": "status.podIP"}});
+            container["env"] = json!([{"name": "POD_IP", "valueFrom": address}]);
+        }
+        pod
+    }
+
+    /// Returns the command line of the program in a pod with this address.
+    #[must_use]
+    pub fn command_line(self, address: &str) -> String {
+        let file = "/etc/macswap/macswap.json";
+        match self {
+            Self::Macswap => format!("macswap {file}"),
+            Self::Upf => format!(
+                "upf {file} --set app.node-id={address} --set app.n4.addresses=[\"{address}\"]"
+            ),
+        }
+    }
+}
+
+/// Returns uplink packets of the sessions of which `smf hold` has written these lines
+/// (`tunnel USER UPF UPLINK DOWNLINK QFI`).
+///
+/// # Errors
+/// Returns an error if a line is another one.
+pub fn uplink(lines: &[&str]) -> Result<Vec<Vec<u8>>> {
+    let session = |line: &&str| -> Option<Session> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let ["tunnel", user, _, teid, ..] = words[..] else { return None };
+        let ue: Ipv4Addr = user.parse().ok()?;
+        let uplink_teid = u32::from_str_radix(teid.trim_start_matches("0x"), 16).ok()?;
+        Some(Session { cp_seid: 1, up_seid: 1, uplink_teid, ue })
+    };
+    let sessions: Vec<Session> =
+        lines.iter().map(session).collect::<Option<_>>().ok_or("lines of the SMF")?;
+    // Equal lengths: the sequence number decides about them.
+    let stamp = Stamp { session: 1, number: 0, version: 0 };
+    let frames = (0..FRAMES as usize).zip(sessions.iter().cycle());
+    let frames = frames.map(|(_, session)| frames::uplink(NEAR, session, DATA_NETWORK, &stamp));
+    Ok(frames.collect())
+}
