@@ -222,7 +222,8 @@ fn sessions(upf: &str, local: &str) -> Result<(Process, Vec<Vec<u8>>)> {
     let count = SESSIONS.to_string();
     let mut command = Command::new(binary("smf"));
     command.args(["hold", "--local", local, "--upf", upf, "--gnb", "10.30.0.2"]);
-    command.args(["--sessions", &count]).stdin(Stdio::null());
+    // The QoS flow of the frames.
+    command.args(["--sessions", &count, "--qfi", "1"]).stdin(Stdio::null());
     let smf = Process::start(command);
     eventually("all sessions are set up", || smf.stdout().lines().count() == SESSIONS);
     let frames = uplink(&smf.stdout().lines().collect::<Vec<_>>())?;
