@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use fastlane_tests::cluster::pod::Pods;
 use fastlane_tests::upf::Session;
-use fastlane_tests::upf::frames::{self, DATA_NETWORK, Stamp};
+use fastlane_tests::upf::frames::{self, Stamp};
 use serde_json::{Value, json};
 
 use crate::Result;
@@ -14,6 +14,8 @@ use crate::rivals::eal::CPU;
 /// MAC address of the interfaces of programs, and that of their far ends.
 const NEAR: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const FAR: &str = "02:00:00:00:00:02";
+/// Destination of users' packets. It is on no link, so `next-hop` is the way to it.
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// Number of sessions of a UPF.
 pub const SESSIONS: usize = 100;
 /// Number of frames that are sent in turn.
@@ -172,6 +174,6 @@ pub fn uplink(lines: &[&str]) -> Result<Vec<Vec<u8>>> {
     // Equal lengths: the sequence number decides about them.
     let stamp = Stamp { session: 1, number: 0, version: 0 };
     let frames = (0..FRAMES as usize).zip(sessions.iter().cycle());
-    let frames = frames.map(|(_, session)| frames::uplink(NEAR, session, DATA_NETWORK, &stamp));
+    let frames = frames.map(|(_, session)| frames::uplink(NEAR, session, SERVER, &stamp));
     Ok(frames.collect())
 }
