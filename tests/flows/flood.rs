@@ -53,7 +53,7 @@ fn attempt(number: u32) -> Vec<u8> {
     frame
 }
 
-/// Sends attempts until `done`, so many per millisecond. Returns their number.
+/// Sends attempts until `done`, a number per millisecond. Returns how many were sent.
 fn flood(wire: &mut Wire, per_millisecond: u32, done: &AtomicBool) -> u32 {
     let (mut number, mut next) = (0, Instant::now());
     while !done.load(Ordering::Relaxed) {

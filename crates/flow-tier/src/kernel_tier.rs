@@ -189,7 +189,8 @@ impl KernelTier {
     }
 
     /// Lets flows leave by an interface that transmits redirected frames and has no traffic
-    /// control, and by no other: Linux would drop them, or not see them. Kernels before 6.3 do not tell; there all interfaces are exits.
+    /// control, and by no other: Linux would drop them, or not see them. Kernels before 6.3 do not
+    /// tell which transmit; there all do.
     fn set_exit(&mut self, port: &TierPort) -> Result<(), TierError> {
         let index = port.index;
         // A generic program has the frame transmitted like any other.

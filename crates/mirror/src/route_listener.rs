@@ -28,8 +28,8 @@ pub enum RouteChange {
     Links,
 }
 
-/// Listens for changes of links, traffic control, addresses, neighbours, routes, rules and forwarding settings in
-/// the network namespace of the thread that opened it.
+/// Listens for changes of links, traffic control, addresses, neighbours, routes, rules and
+/// forwarding settings in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct RouteListener {
     events: Socket,

@@ -1,8 +1,8 @@
 //! Loads the eBPF programs, updates their tables and hands them over to another process.
 //!
-//! The object is compiled ahead (`lab/build-bpf`) and committed, so no compiler is needed. The oldest
-//! supported kernel is Linux 6.1. Since Linux 5.11 the memory of maps and programs does not count
-//! against RLIMIT_MEMLOCK.
+//! The object is compiled ahead (`lab/build-bpf`) and committed, so no compiler is needed. The
+//! oldest supported kernel is Linux 6.1. Since Linux 5.11 the memory of maps and programs does not
+//! count against RLIMIT_MEMLOCK.
 //!
 //! Rules and settings are encoded as `struct steering` in `bpf/steer.bpf.c`: a plain array of
 //! words, so it is passed to the kernel without unsafe code. Words are in the machine's byte order,
