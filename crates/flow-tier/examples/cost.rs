@@ -56,7 +56,15 @@ fn tier(flows: u32) -> KernelTier {
     let mut tier = KernelTier::load(flows as usize).expect("root may load it");
     for name in ["in", "out"] {
         let (interface, index, mode) = (name.to_owned(), index(name), Some(XdpMode::Native));
-        let port = TierPort { interface, index, mac: STATION, zone: 0, mode, forwards_back: false };
+        let port = TierPort {
+            interface,
+            index,
+            mac: STATION,
+            zone: 0,
+            mode,
+            forwards_back: false,
+            has_traffic_control: false,
+        };
         tier.attach(&port).expect("veth runs XDP");
     }
     let octets = |address: [u8; 4]| {

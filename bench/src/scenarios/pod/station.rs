@@ -82,11 +82,18 @@ impl<'a> Measured<'a> {
         on_host: Option<Process>,
         pod: Option<Pod<'a>>,
     ) -> Result<Self> {
-        let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"))?;
-        let children = children.split_whitespace().filter_map(|id| id.parse().ok());
-        let mut found = std::iter::once(process).chain(children);
-        let lane = found.find_map(|id| Some((id, lane_of(id)?)));
-        let (process, thread) = lane.ok_or("no lane")?;
+        let path = format!("/proc/{process}/task/{process}/children");
+        let end = Instant::now() + PATIENCE;
+        let (process, thread) = loop {
+            let children = std::fs::read_to_string(&path)?;
+            let children = children.split_whitespace().filter_map(|id| id.parse().ok());
+            let mut found = std::iter::once(process).chain(children);
+            match found.find_map(|id| Some((id, lane_of(id)?))) {
+                Some(lane) => break lane,
+                None if Instant::now() > end => return Err("no lane".into()),
+                None => std::thread::sleep(Duration::from_millis(10)), // the program starts
+            }
+        };
         let process = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or("no process")?;
         Ok(Self { process, thread, address, _on_host: on_host, pod })
     }
