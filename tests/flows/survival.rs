@@ -90,7 +90,9 @@ fn during_stream(
     println!("{sent} datagrams, displaced by up to {}", received.displacement);
     let lost = (0..sent).filter(|number| !received.numbers.contains(number)).count();
     let counted = fastlane_tests::routed::counters(&firewall.router, &[]);
-    assert_eq!((lost, received.duplicates), (0, 0), "of {sent}; {counted:?}");
+    let of_devices = firewall.router.totals();
+    let counted = format!("{counted:?} {of_devices:?}");
+    assert_eq!((lost, received.duplicates), (0, 0), "of {sent}; {counted}");
     // A burst of the lane may overtake what waits for Linux, and Linux may hold some of it.
     assert!(received.displacement <= 256, "{} datagrams", received.displacement);
 }

@@ -1,5 +1,5 @@
 //! CPU time of the kernel tier's program per packet, by the kernel's clock (BPF_PROG_TEST_RUN),
-//! without a driver. Run as root: `cargo run --example cost -p fastlane-flow-tier [ROUNDS]`
+//! without a driver. Run as root: `cargo run --example tier_cost -p fastlane-flow-tier [ROUNDS]`
 //!
 //! Warm: one flow, of which all memory is in the cache. In turn: all flows one after the other,
 //! each once; a run on a frame that the program passes at its first test is subtracted, as the
