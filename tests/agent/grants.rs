@@ -214,7 +214,7 @@ fn grants_that_cannot_be_are_refused_with_the_reason() {
         ("b", &pool_of(&["wire0"]), &socket, "`wire0` is in pool `a` too"),
         ("b", &users, &socket, "its socket tells who may use it"),
         ("b", &steer, &socket, "pools.b.steer: rule 1"),
-        ("b", &pool_of(&[]), &socket, "no `interfaces` and no `taps`"),
+        ("b", &pool_of(&[]), &socket, "no `interfaces`, no `taps` and no `pci`"),
         ("b", &wire1, &taken, "another file is there"),
         ("b", &wire1, &agent.socket("a"), "another agent listens there"),
     ] {
