@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use fastlane_testing::skip;
 use rustix::fs::{FlockOperation, flock};
@@ -89,7 +90,7 @@ impl Guest {
     /// Runs a story in the guest: the closure, at the end of a test. The guest executes that test
     /// of this program again, which then comes here and runs the story.
     ///
-    /// Skips the story as `lab/NAME` if there are no images.
+    /// Skips the story as `lab/NAME` if there are no images, or no time is left.
     ///
     /// # Panics
     /// When the story fails, or the guest ends without it.
@@ -129,6 +130,10 @@ impl Guest {
             Err(reason) => return skip(&format!("lab/{name}"), &reason),
         };
         flock(&images, FlockOperation::LockExclusive).expect("a lock");
+        if !has_time() {
+            let reason = "the time for guests is over: `make test-lab` runs them all";
+            return skip(&format!("lab/{name}"), reason);
+        }
         let mut boot = Command::new("setpriv");
         // The guest ends with this thread, however that ends.
         boot.args(["--pdeathsig", "KILL"]).arg(lab.join("boot"));
@@ -144,6 +149,15 @@ impl Guest {
         // The summary counts skips of the guest too.
         print!("{stdout}");
     }
+}
+
+/// Returns true if a guest may still be started: until `FASTLANE_GUESTS_UNTIL`, in seconds since
+/// 1970.
+fn has_time() -> bool {
+    let until = std::env::var("FASTLANE_GUESTS_UNTIL").ok();
+    let until = until.map(|until| until.parse().expect("FASTLANE_GUESTS_UNTIL is a number"));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
+    until.is_none_or(|until: u64| now.as_secs() < until)
 }
 
 /// Opens the images of the guests. Locked, the file is that of the one guest that runs: it has both

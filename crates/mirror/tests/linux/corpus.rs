@@ -24,7 +24,8 @@ fn the_seeds_make_routes() {
     };
     let is_change = |seed: &Vec<u8>| {
         let kind = u16::from_ne_bytes([seed[4], seed[5]]);
-        ![libc::RTM_DELLINK, libc::RTM_NEWRULE].contains(&kind)
+        let to_linux = [libc::RTM_NEWRULE, libc::RTM_NEWQDISC, libc::RTM_NEWTFILTER];
+        kind != libc::RTM_DELLINK && !to_linux.contains(&kind)
     };
     let data: Vec<u8> = seeds().into_iter().filter(is_change).flat_map(data).collect();
     // SAFETY: as below.
