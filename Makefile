@@ -1,7 +1,9 @@
 # The verbs of the project.
 
 APP ?= upf
-IO ?= af-xdp
+# Who needs no privilege where `make agent` runs, by which the default of IO is `agent`.
+AGENT_USER ?= $(shell id -u)
+IO ?= $(if $(and $(wildcard /run/fastlane-lab/agent.sock),$(filter-out 0,$(shell id -u)),$(filter upf,$(APP))),agent,af-xdp)
 SOAK_SECONDS ?= 600
 CARGO ?= cargo
 # Network namespaces and steering programs take root.
@@ -17,7 +19,7 @@ RUN_PACKAGES = iperf3=iperf3
 CHECK_PACKAGES = clang=clang llvm-strip=llvm /usr/include/bpf/bpf_helpers.h=libbpf-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-k8s k8s test-lab test-arm64 check bench bless-instructions soak miri fresh dpdk-plugin \
+.PHONY: help run agent test test-k8s k8s test-lab test-arm64 check bench bless-instructions soak miri fresh dpdk-plugin \
 	install-packages clean-lab
 
 # Tests are built as the user and run as root, who finds the programs of the cluster and the images of
@@ -30,7 +32,7 @@ test: export FASTLANE_SKIPS := $(FASTLANE_SKIPS),kubernetes,lab/*
 test: export FASTLANE_GUEST_SECONDS ?= 1200
 
 # What make run builds and runs: the UPF, or with APP=macswap that between two hosts.
-RUN_upf = -p upf -p peer -p fastlane-cli
+RUN_upf = -p upf -p peer -p fastlane-cli -p fastlane --example all_kernel
 LAB_upf = lab/upf
 RUN_macswap = -p macswap -p traffic -p fastlane-cli
 LAB_macswap = lab/run
@@ -47,7 +49,12 @@ help: ## Lists the verbs
 run: install-packages ## Runs the UPF between a gNB and a data network and shows it live: make run IO=af-packet
 	@lab/packages $(RUN_PACKAGES)
 	$(CARGO) build --release --bins $(RUN_$(APP))
-	$(AS_ROOT) $(LAB_$(APP)) $(IO)
+	$(if $(filter agent,$(IO)),,$(AS_ROOT)) $(LAB_$(APP)) $(IO)
+
+agent: install-packages ## Offers an ordinary user the interfaces of make run: after it, it needs no privilege
+	@lab/packages $(RUN_PACKAGES)
+	$(CARGO) build --release --bins $(RUN_$(APP))
+	$(AS_ROOT) lab/agent $(AGENT_USER)
 
 # Programs are built together with the tests: alone they would be built with fewer features of some
 # packages, and then a second time.

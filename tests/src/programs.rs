@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-/// Returns the path of a program of the workspace (`macswap`, `traffic`, `fastlane`) in the build
-/// folder of this test. Builds all programs if it is missing.
+/// Returns the path of a program of the workspace (`macswap`, `traffic`, `fastlane`), or of an
+/// example of this name, in the build folder of this test. Builds all programs if it is missing.
 ///
 /// # Panics
-/// When the build fails.
+/// When the build fails, or when there is no such program.
 #[track_caller]
 #[must_use]
 pub fn binary(name: &str) -> PathBuf {
@@ -19,22 +19,30 @@ pub fn binary(name: &str) -> PathBuf {
     let folder = test.parent().expect("the test lies in a build folder");
     let folder = if folder.ends_with("deps") { folder.parent() } else { Some(folder) };
     let folder = folder.expect("the test lies in a build folder");
-    let program = folder.join(name);
+    let find = || {
+        [folder.join(name), folder.join("examples").join(name)].into_iter().find(|it| it.exists())
+    };
     let _guard = BUILDING.lock();
-    if !program.exists() {
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--workspace", "--bins", "--quiet"]);
-        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-        // A profile's folder has its name, but for the first.
-        if let Some(profile) = folder.file_name().filter(|name| *name != "debug") {
-            cargo.arg("--profile").arg(profile);
-        }
-        if let Some(target) = folder.parent() {
-            cargo.env("CARGO_TARGET_DIR", target);
-        }
-        assert!(cargo.status().is_ok_and(|status| status.success()), "{name} cannot be built");
+    find().unwrap_or_else(|| {
+        build(folder);
+        find().unwrap_or_else(|| panic!("the workspace has no program {name}"))
+    })
+}
+
+/// Builds all programs and examples of the workspace into the build folder of a profile.
+#[track_caller]
+fn build(folder: &Path) {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--workspace", "--bins", "--examples", "--quiet"]);
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    // A profile's folder has its name, but for the first.
+    if let Some(profile) = folder.file_name().filter(|name| *name != "debug") {
+        cargo.arg("--profile").arg(profile);
     }
-    program
+    if let Some(target) = folder.parent() {
+        cargo.env("CARGO_TARGET_DIR", target);
+    }
+    assert!(cargo.status().is_ok_and(|status| status.success()), "the programs cannot be built");
 }
 
 /// Returns the path of a file of this repository.
