@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::Path;
 use std::time::Duration;
 
 use fastlane_testing::{Peer, UDP_PORT, frames_of, namespace};
-use fastlane_tests::{Application, LEFT, Lab, Mechanism, PATIENCE, Page, RIGHT, eventually, serve};
+use fastlane_tests::{
+    Application, LEFT, Lab, Mechanism, PATIENCE, Page, RIGHT, binary, eventually, serve,
+};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -37,7 +38,7 @@ fn socket(lab: &Lab) -> BTreeMap<u32, u32> {
 
 fn story(name: &str, mechanism: Mechanism) {
     let Some(lab) = Lab::new(name, 1) else { return };
-    let program = Path::new(env!("CARGO_BIN_EXE_all_kernel"));
+    let program = &binary("all_kernel");
     let configuration = json!({"ports": {"wire": {"driver": mechanism.on("wire0")}}});
     let application = Application::start(&lab, &lab.left, program, configuration);
     let filter = format!("udp dst port {UDP_PORT}");

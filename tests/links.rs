@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use fastlane_testing::namespace::Wire;
 use fastlane_testing::{Addresses, Peer, Tag};
 use fastlane_tests::{
-    Application, Echo, Host, LEFT, LEFT_MAC, Lab, Mechanism, PATIENCE, RIGHT, RIGHT_MAC,
+    Application, Echo, Host, LEFT, LEFT_MAC, Lab, Mechanism, PATIENCE, RIGHT, RIGHT_MAC, binary,
     eventually, mac, measure,
 };
 use serde_json::{Value, json};
@@ -134,7 +134,7 @@ fn addresses(device: &str) -> Addresses {
 fn packets_re_enter_an_interface_whose_address_changes_or_that_is_created_again() {
     for mechanism in Mechanism::ALL {
         let Some(lab) = Lab::new("links-reentry", 1) else { return };
-        let program = Path::new(env!("CARGO_BIN_EXE_all_kernel"));
+        let program = &binary("all_kernel");
         let configuration = json!({"ports": {"wire": {"driver": mechanism.on("wire0")}}});
         let application = Application::start(&lab, &lab.left, program, configuration);
         reaches_linux(&lab);

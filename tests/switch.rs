@@ -116,7 +116,7 @@ fn reaches_linux(lab: &Lab) {
 #[test]
 fn what_is_labelled_for_linux_enters_by_the_way_of_the_present_driver() {
     let Some(lab) = Lab::new("switch-linux", 1) else { return };
-    let program = Path::new(env!("CARGO_BIN_EXE_all_kernel"));
+    let program = &binary("all_kernel");
     let driver = Mechanism::XdpGeneric.on("wire0");
     let configuration = json!({"ports": {"wire": {"driver": driver}}});
     let application = Application::start(&lab, &lab.left, program, configuration);

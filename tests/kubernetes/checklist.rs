@@ -2,22 +2,14 @@
 
 use fastlane_tests::cluster::pod::{NAMESPACE, Pods};
 use fastlane_tests::cluster::release::Release;
-use fastlane_tests::{Cluster, IMAGE, eventually, repository};
+use fastlane_tests::{Cluster, IMAGE, eventually};
 use serde_json::{Value, json};
 
 use crate::{configuration, pools, traffic};
 
 /// Returns the objects of the example with the image of the stories.
 fn example(cluster: &Cluster) -> Vec<Value> {
-    let file = repository("k8s/examples/macswap.yaml").display().to_string();
-    let words = ["kubectl", "create", "--dry-run=client", "--output=json", "--filename", &file];
-    // One document after the other.
-    let text = cluster.run(&words);
-    let values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
-    let mut objects: Vec<Value> = values.collect::<Result<_, _>>().expect("JSON");
-    for object in &mut objects {
-        object["metadata"]["namespace"] = json!(NAMESPACE);
-    }
+    let mut objects = cluster.example("macswap.yaml");
     let container = &mut objects[1]["spec"]["template"]["spec"]["containers"][0];
     container["image"] = json!(IMAGE);
     container["command"] = json!(["macswap"]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fastlane_tests::cluster::pod::{NAMESPACE, Pod, Pods};
 use fastlane_tests::cluster::release::Release;
-use fastlane_tests::{Cluster, IMAGE, Process, UPDATED_IMAGE, eventually, repository};
+use fastlane_tests::{Cluster, IMAGE, Process, UPDATED_IMAGE, eventually};
 use serde_json::{Value, json};
 
 use crate::upf_pod::{self, Networks, metric};
@@ -23,14 +23,7 @@ const MAX_LOST: u32 = 20;
 
 /// Returns the objects of the example for this cluster.
 fn example(cluster: &Cluster, networks: &Networks) -> Vec<Value> {
-    let file = repository("k8s/examples/upf-containers.yaml").display().to_string();
-    let words = ["kubectl", "create", "--dry-run=client", "--output=json", "--filename", &file];
-    let text = cluster.run(&words);
-    let values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
-    let mut objects: Vec<Value> = values.collect::<Result<_, _>>().expect("JSON");
-    for object in &mut objects {
-        object["metadata"]["namespace"] = json!(NAMESPACE);
-    }
+    let mut objects = cluster.example("upf-containers.yaml");
     let written = objects[0]["data"]["upf.json"].as_str().expect("the configuration");
     let mut configuration: Value = serde_json::from_str(written).expect("JSON");
     let own = upf_pod::configuration(networks);

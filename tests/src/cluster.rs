@@ -173,6 +173,25 @@ impl Cluster {
         self.try_apply(objects).unwrap_or_else(|output| panic!("{output}"));
     }
 
+    /// Returns the objects of a file in `k8s/examples`, in the namespace of the stories.
+    ///
+    /// # Panics
+    /// When kubectl does not read it.
+    #[track_caller]
+    #[must_use]
+    pub fn example(&self, name: &str) -> Vec<Value> {
+        let file = repository("k8s/examples").join(name).display().to_string();
+        let words = ["kubectl", "create", "--dry-run=client", "--output=json", "--filename", &file];
+        // One document after the other.
+        let text = self.run(&words);
+        let values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+        let mut objects: Vec<Value> = values.collect::<Result<_, _>>().expect("JSON");
+        for object in &mut objects {
+            object["metadata"]["namespace"] = json!(pod::NAMESPACE);
+        }
+        objects
+    }
+
     /// Imports [`UPDATED_IMAGE`] into the node.
     ///
     /// # Panics
