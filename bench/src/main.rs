@@ -90,6 +90,8 @@ enum Measurement {
     Upf,
     /// Cost of the user plane by PDRs and SDF filters, and by the filter that matches.
     UpfRules,
+    /// Gb/s of one core by the length of users' packets, on AF_XDP and on sockets (figure 7).
+    UpfSizes,
     /// CPU time per packet of the programs `upf` and `macswap` over memif.
     UpfMemif,
     /// Cost of the user plane per lane, by number of lanes.
@@ -104,7 +106,7 @@ enum Measurement {
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(Measurement, Measure); 26] = [
+const MEASUREMENTS: [(Measurement, Measure); 27] = [
     (Measurement::Memory, scenarios::memory),
     (Measurement::InC, scenarios::in_c),
     (Measurement::Dpdk, scenarios::dpdk),
@@ -127,6 +129,7 @@ const MEASUREMENTS: [(Measurement, Measure); 26] = [
     (Measurement::Firewall, scenarios::firewall),
     (Measurement::Upf, scenarios::upf),
     (Measurement::UpfRules, scenarios::upf_rules),
+    (Measurement::UpfSizes, scenarios::upf_sizes),
     (Measurement::UpfMemif, scenarios::upf_memif),
     (Measurement::UpfLanes, scenarios::upf_lanes),
     (Measurement::Pod, scenarios::pod),

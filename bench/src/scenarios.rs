@@ -16,6 +16,7 @@ pub mod upf_flood;
 pub mod upf_lanes;
 pub mod upf_memif;
 pub mod upf_rules;
+pub mod upf_sizes;
 pub mod veth;
 
 pub use c_application::in_c;
@@ -34,6 +35,7 @@ pub use upf_flood::upf_flood;
 pub use upf_lanes::upf_lanes;
 pub use upf_memif::upf_memif;
 pub use upf_rules::upf_rules;
+pub use upf_sizes::upf_sizes;
 pub use veth::{af_packet, af_xdp, idle, round_trips};
 
 use crate::slices::Effort;

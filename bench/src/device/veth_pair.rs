@@ -76,20 +76,20 @@ impl Veth {
         rustix::net::recv(&self.socket, &mut frame, RecvFlags::TRUNC).is_ok()
     }
 
-    /// Sends [`BATCH`] frames and waits until all have reached the device under test. Returns the
-    /// number that arrived.
+    /// Sends frames, at most [`BATCH`], and waits until all have reached the device under test.
+    /// Returns the number that arrived.
     ///
     /// # Errors
     /// Returns an error if the interface counters cannot be read.
-    pub fn queue(&self) -> Result<u64> {
+    pub fn queue(&self, count: u64) -> Result<u64> {
         let before = received(&self.name)?;
-        for _ in 0..BATCH {
+        for _ in 0..count {
             self.send();
         }
         let end = Instant::now() + Duration::from_millis(20);
         loop {
             let arrived = received(&self.name)? - before;
-            if arrived >= BATCH || Instant::now() > end {
+            if arrived >= count || Instant::now() > end {
                 return Ok(arrived);
             }
             std::thread::sleep(Duration::from_micros(100));

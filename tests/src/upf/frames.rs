@@ -107,7 +107,28 @@ fn payload(stamp: &Stamp) -> Vec<u8> {
 /// Builds an uplink packet as the gNB sends it to the UPF's MAC address `mac`.
 #[must_use]
 pub fn uplink(mac: [u8; 6], session: &Session, to: Ipv4Addr, stamp: &Stamp) -> Vec<u8> {
-    let inner = ip(session.ue, to, &udp([4000, 9], &payload(stamp)));
+    tunnelled(mac, session, &ip(session.ue, to, &udp([4000, 9], &payload(stamp))))
+}
+
+/// Builds an uplink packet of a user with an IP packet of `octets` within.
+#[must_use]
+pub fn uplink_of(mac: [u8; 6], session: &Session, to: Ipv4Addr, octets: usize) -> Vec<u8> {
+    tunnelled(mac, session, &sized(session.ue, to, octets))
+}
+
+/// Builds a downlink packet to a user with an IP packet of `octets`.
+#[must_use]
+pub fn downlink_of(mac: [u8; 6], from: Ipv4Addr, ue: Ipv4Addr, octets: usize) -> Vec<u8> {
+    ethernet(mac, &sized(from, ue, octets))
+}
+
+/// Returns an IP packet of this length, with a UDP datagram.
+fn sized(from: Ipv4Addr, to: Ipv4Addr, octets: usize) -> Vec<u8> {
+    ip(from, to, &udp([4000, 9], &vec![0x5a; octets.saturating_sub(IP + UDP)]))
+}
+
+/// Returns the frame of a gNB with a packet of a session.
+fn tunnelled(mac: [u8; 6], session: &Session, inner: &[u8]) -> Vec<u8> {
     let mut message = vec![0x34, GtpMessageType::G_PDU];
     message.extend((inner.len() as u16 + 8).to_be_bytes());
     message.extend(session.uplink_teid.to_be_bytes());

@@ -1,18 +1,18 @@
 //! A program in a pod or on the host, of which the lane is measured, with its interfaces.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fastlane_tests::cluster::pod::{Pod, Pods};
+use fastlane_tests::upf::Session;
 use fastlane_tests::{Cluster, Process, binary, eventually};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use super::subject::{SESSIONS, Subject, uplink};
+use super::subject::{SESSIONS, Subject, sessions, uplink};
 use crate::Result;
-use crate::device::veth_pair::Veth;
+use crate::device::measured_program::MeasuredProgram;
+use crate::device::veth_pair::{BATCH, Veth};
 use crate::slices::{Contender, Slice};
 
 /// Longest wait for the frames of a batch, and for a program to stop.
@@ -21,9 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_micros(100);
 /// Length of a 64-byte Ethernet frame without the check sequence.
 const LENGTH: usize = 60;
-/// Address of a UPF on the host for N4, and those of the SMFs of program 1 and 2.
-const UPF: &str = "192.0.2.9";
-const SMFS: [&str; 2] = ["192.0.2.11", "192.0.2.12"];
+/// Address of a UPF on the host for N4.
+pub const UPF: &str = "192.0.2.9";
+/// Addresses of the SMFs of program 1 and 2.
+pub const SMFS: [&str; 2] = ["192.0.2.11", "192.0.2.12"];
 
 /// Site of a program.
 #[derive(Clone, Copy, Debug)]
@@ -43,11 +44,9 @@ impl fmt::Display for Site<'_> {
     }
 }
 
-/// Running program of which one lane is measured. Dropping it ends the program.
+/// Program of which one lane is measured. Dropping it ends the program.
 struct Measured<'a> {
-    process: Pid,
-    /// Folder of the lane's thread in `/proc`.
-    thread: PathBuf,
+    lane: MeasuredProgram, // dropped before the process, which must run to end
     /// Address for N4.
     address: String,
     _on_host: Option<Process>,
@@ -59,7 +58,8 @@ impl<'a> Measured<'a> {
         let pod = pods.run(&subject.pod());
         let address = pod.object()["status"]["podIP"].as_str().ok_or("no address")?.to_owned();
         let process = cluster.process(&subject.command_line(&address));
-        Self::of(process, address, None, Some(pod))
+        let lane = MeasuredProgram::of(process)?;
+        Ok(Self { lane, address, _on_host: None, pod: Some(pod) })
     }
 
     fn on_host(cluster: &Cluster, subject: Subject, number: usize) -> Result<Self> {
@@ -71,78 +71,20 @@ impl<'a> Measured<'a> {
         let mut command = Command::new(binary(subject.name()));
         command.arg(file).stdin(Stdio::null());
         let process = Process::start(command);
-        process.wait_for("running; ");
-        Self::of(process.id(), UPF.to_owned(), Some(process), None)
-    }
-
-    /// Finds the lane in a process or in one that it supervises.
-    fn of(
-        process: u32,
-        address: String,
-        on_host: Option<Process>,
-        pod: Option<Pod<'a>>,
-    ) -> Result<Self> {
-        let path = format!("/proc/{process}/task/{process}/children");
-        let end = Instant::now() + PATIENCE;
-        let (process, thread) = loop {
-            let children = std::fs::read_to_string(&path)?;
-            let children = children.split_whitespace().filter_map(|id| id.parse().ok());
-            let mut found = std::iter::once(process).chain(children);
-            match found.find_map(|id| Some((id, lane_of(id)?))) {
-                Some(lane) => break lane,
-                None if Instant::now() > end => return Err("no lane".into()),
-                None => std::thread::sleep(Duration::from_millis(10)), // the program starts
-            }
-        };
-        let process = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or("no process")?;
-        Ok(Self { process, thread, address, _on_host: on_host, pod })
-    }
-
-    fn resume(&self) -> Result<()> {
-        Ok(kill_process(self.process, Signal::CONT)?)
-    }
-
-    /// Stops the program and waits until its lane has stopped.
-    fn stop(&self) -> Result<()> {
-        kill_process(self.process, Signal::STOP)?;
-        let end = Instant::now() + PATIENCE;
-        loop {
-            // The state follows the name in parentheses (proc_pid_stat(5)).
-            let stat = std::fs::read_to_string(self.thread.join("stat"))?;
-            if stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')) {
-                return Ok(());
-            }
-            if Instant::now() > end {
-                return Err("a program does not stop".into());
-            }
-            std::thread::yield_now();
-        }
-    }
-
-    /// Returns the CPU time of the lane in nanoseconds. It is exact while the program is stopped.
-    fn cpu(&self) -> Result<u64> {
-        let text = std::fs::read_to_string(self.thread.join("schedstat"))?;
-        Ok(text.split(' ').next().unwrap_or_default().parse()?)
+        process.wait_for("running; watch it with");
+        let lane = MeasuredProgram::of(process.id())?;
+        Ok(Self { lane, address: UPF.to_owned(), _on_host: Some(process), pod: None })
     }
 }
 
 impl Drop for Measured<'_> {
     fn drop(&mut self) {
         // A stopped program would not end.
-        let _ = self.resume();
+        let _ = self.lane.resume();
         if let Some(pod) = self.pod.take() {
             pod.delete();
         }
     }
-}
-
-/// Returns the folder of the lane's thread of a process.
-fn lane_of(process: u32) -> Option<PathBuf> {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten();
-    let is_lane = |thread: &PathBuf| {
-        std::fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.trim() == "lane-0")
-    };
-    threads.map(|thread| thread.path()).find(is_lane)
 }
 
 /// Program with its veth pairs. Frames are sent on the first one and leave by the last one.
@@ -179,12 +121,12 @@ impl<'a> Station<'a> {
         let smf = match subject {
             Subject::Macswap => None,
             Subject::Upf => {
-                let (smf, frames) = sessions(&program.address, SMFS[number - 1])?;
-                veths.iter_mut().take(1).for_each(|veth| veth.send_frames(frames.clone()));
+                let (smf, sessions) = establish(&program.address, SMFS[number - 1])?;
+                veths.iter_mut().take(1).for_each(|veth| veth.send_frames(uplink(&sessions)));
                 Some(smf)
             }
         };
-        program.stop()?;
+        program.lane.stop()?;
         let station = Self { program, _smf: smf, veths };
         station.batch()?;
         Ok(station)
@@ -194,18 +136,18 @@ impl<'a> Station<'a> {
     fn batch(&self) -> Result<Slice> {
         let ends = self.veths.first().zip(self.veths.last());
         let (entry, exit) = ends.ok_or("a program without interfaces")?;
-        let arrived = entry.queue()?;
-        let (before, cpu) = (exit.returned()?, self.program.cpu()?);
-        self.program.resume()?;
+        let arrived = entry.queue(BATCH)?;
+        let (before, cpu) = (exit.returned()?, self.program.lane.cpu()?);
+        self.program.lane.resume()?;
         let end = Instant::now() + PATIENCE;
         let mut left = 0;
         while left < arrived && Instant::now() < end {
             std::thread::sleep(STEP);
             left = exit.returned()? - before;
         }
-        self.program.stop()?;
+        self.program.lane.stop()?;
         match left == arrived {
-            true => Ok(Slice { cpu: self.program.cpu()? - cpu, packets: arrived }),
+            true => Ok(Slice { cpu: self.program.lane.cpu()? - cpu, packets: arrived }),
             false => Err(format!("{arrived} frames came, {left} left the program").into()),
         }
     }
@@ -224,8 +166,14 @@ impl Contender for Station<'_> {
     }
 }
 
-/// Establishes the sessions of a UPF. Returns the SMF, and uplink packets of them.
-fn sessions(upf: &str, local: &str) -> Result<(Process, Vec<Vec<u8>>)> {
+/// Establishes the sessions of a UPF. Returns the SMF, and the sessions.
+///
+/// # Errors
+/// Returns an error if the SMF writes something else.
+///
+/// # Panics
+/// When they are not set up.
+pub fn establish(upf: &str, local: &str) -> Result<(Process, Vec<Session>)> {
     let count = SESSIONS.to_string();
     let mut command = Command::new(binary("smf"));
     command.args(["hold", "--local", local, "--upf", upf, "--gnb", "10.30.0.2"]);
@@ -233,8 +181,8 @@ fn sessions(upf: &str, local: &str) -> Result<(Process, Vec<Vec<u8>>)> {
     command.args(["--sessions", &count, "--qfi", "1"]).stdin(Stdio::null());
     let smf = Process::start(command);
     eventually("all sessions are set up", || smf.stdout().lines().count() == SESSIONS);
-    let frames = uplink(&smf.stdout().lines().collect::<Vec<_>>())?;
-    Ok((smf, frames))
+    let sessions = sessions(&smf.stdout().lines().collect::<Vec<_>>())?;
+    Ok((smf, sessions))
 }
 
 /// Runs `ip` in the namespace of the calling thread.

@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 use crate::Result;
 use crate::rivals::eal::CPU;
 
-/// MAC address of the interfaces of programs, and that of their far ends.
-const NEAR: [u8; 6] = [2, 0, 0, 0, 0, 1];
-const FAR: &str = "02:00:00:00:00:02";
+/// MAC address of the interfaces of programs.
+pub const NEAR: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// MAC address of their far ends.
+pub const FAR: &str = "02:00:00:00:00:02";
 /// Destination of users' packets. It is on no link, so `next-hop` is the way to it.
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// Number of sessions of a UPF.
 pub const SESSIONS: usize = 100;
 /// Number of frames that are sent in turn.
@@ -60,13 +61,7 @@ impl Subject {
     pub fn pool(self) -> Value {
         let names = self.pairs(1).into_iter().map(|pair| (format!("near{pair}"), json!({})));
         let interfaces: serde_json::Map<String, Value> = names.collect();
-        let taps = match self {
-            Self::Macswap => json!({}),
-            Self::Upf => json!({
-                "n3": {"addresses": ["10.30.0.1/24"]}, "n6": {"addresses": ["10.60.0.1/24"]},
-            }),
-        };
-        json!({self.resource(): {"interfaces": interfaces, "steer": [], "taps": taps}})
+        json!({self.resource(): {"interfaces": interfaces, "steer": []}})
     }
 
     const fn resource(self) -> &'static str {
@@ -87,28 +82,27 @@ impl Subject {
     /// forwarded, so it uses no CPU time until it is stopped.
     #[must_use]
     pub fn configuration(self, interfaces: &[String]) -> Value {
-        let port = |index: usize, steer: Value, kernel: Value| {
+        // Linux has no part: in a pod it would be behind a TAP, on the host beside the lane.
+        let port = |index: usize, steer: Value| {
             let driver = json!({"interface": interfaces.get(index), "mode": "native-copy"});
-            json!({"driver": {"af-xdp": driver}, "steer": steer, "kernel": kernel})
+            json!({"driver": {"af-xdp": driver}, "steer": steer, "kernel": "none"})
         };
-        let tap =
-            |name: &str, address: &str| json!({"tap": {"name": name, "addresses": [address]}});
         let lanes = json!({"cpus": [CPU], "idle": "interrupt"});
         match self {
             Self::Macswap => json!({
-                "lanes": lanes, "ports": {"wire": port(0, json!([]), json!("none"))},
+                "lanes": lanes, "ports": {"wire": port(0, json!([]))},
             }),
             Self::Upf => json!({
                 "lanes": lanes,
                 "ports": {
-                    "n3": port(0, json!([{"udp-port": 2152}]), tap("n3", "10.30.0.1/24")),
-                    "n6": port(1, json!([{"destination": "10.45.0.0/16"}]),
-                               tap("n6", "10.60.0.1/24")),
+                    "n3": port(0, json!([{"udp-port": 2152}])),
+                    "n6": port(1, json!([{"destination": "10.45.0.0/16"}])),
                 },
                 "app": {
                     "node-id": "192.0.2.9", "n4": {"addresses": ["192.0.2.9"], "release-s": 0},
                     "interfaces": {
-                        "n3": {"port": "n3", "role": "n3", "addresses": ["10.30.0.1"]},
+                        "n3": {"port": "n3", "role": "n3", "addresses": ["10.30.0.1"],
+                               "next-hop": FAR},
                         "n6": {"port": "n6", "role": "n6", "network-instances": ["internet"],
                                "next-hop": FAR},
                     },
@@ -156,12 +150,12 @@ impl Subject {
     }
 }
 
-/// Returns uplink packets of the sessions of which `smf hold` has written these lines
-/// (`tunnel USER UPF UPLINK DOWNLINK QFI`).
+/// Returns the sessions of which `smf hold` has written these lines (`tunnel USER UPF UPLINK DOWNLINK
+/// QFI`).
 ///
 /// # Errors
 /// Returns an error if a line is another one.
-pub fn uplink(lines: &[&str]) -> Result<Vec<Vec<u8>>> {
+pub fn sessions(lines: &[&str]) -> Result<Vec<Session>> {
     let session = |line: &&str| -> Option<Session> {
         let words: Vec<&str> = line.split(' ').collect();
         let ["tunnel", user, _, teid, ..] = words[..] else { return None };
@@ -169,11 +163,14 @@ pub fn uplink(lines: &[&str]) -> Result<Vec<Vec<u8>>> {
         let uplink_teid = u32::from_str_radix(teid.trim_start_matches("0x"), 16).ok()?;
         Some(Session { cp_seid: 1, up_seid: 1, uplink_teid, ue })
     };
-    let sessions: Vec<Session> =
-        lines.iter().map(session).collect::<Option<_>>().ok_or("lines of the SMF")?;
+    Ok(lines.iter().map(session).collect::<Option<_>>().ok_or("lines of the SMF")?)
+}
+
+/// Returns uplink packets of sessions.
+#[must_use]
+pub fn uplink(sessions: &[Session]) -> Vec<Vec<u8>> {
     // Equal lengths: the sequence number decides about them.
     let stamp = Stamp { session: 1, number: 0, version: 0 };
     let frames = (0..FRAMES as usize).zip(sessions.iter().cycle());
-    let frames = frames.map(|(_, session)| frames::uplink(NEAR, session, SERVER, &stamp));
-    Ok(frames.collect())
+    frames.map(|(_, session)| frames::uplink(NEAR, session, SERVER, &stamp)).collect()
 }

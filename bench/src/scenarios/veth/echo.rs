@@ -13,7 +13,7 @@ use fastlane_table::counters::PortCounter;
 use crate::Result;
 use crate::device::cpu_time::pin;
 use crate::device::echo_lane::{EchoLane, FRAMES, Mechanism, RING};
-use crate::device::veth_pair::Veth;
+use crate::device::veth_pair::{BATCH, Veth};
 use crate::rivals::ffi::XskEcho;
 use crate::slices::{Contender, Effort, Pairs, Slice, pair, thread_cpu};
 
@@ -57,7 +57,7 @@ struct Station {
 
 impl Station {
     fn batch(&mut self) -> Result<Slice> {
-        let arrived = self.veth.queue()?;
+        let arrived = self.veth.queue(BATCH)?;
         let (before, start) = (self.veth.returned()?, thread_cpu());
         let echoed = self.echo.run(arrived);
         let cpu = thread_cpu() - start;
