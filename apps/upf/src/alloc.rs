@@ -45,6 +45,8 @@ pub struct SessionIndices {
     after: Vec<u32>,
     shards: Vec<Shard>,
     live: u32,
+    /// Maximum number of sessions, at most the number of indices.
+    limit: u32,
     /// Time before which no index can be reused, as far as known.
     none_before: u64,
 }
@@ -57,13 +59,13 @@ struct Shard {
 }
 
 impl SessionIndices {
-    /// Creates the free lists from the sessions of a store.
+    /// Creates the free lists from the sessions of a store, of which there may be up to `limit`.
     #[must_use]
-    pub fn open(store: &Store) -> Self {
+    pub fn open(store: &Store, limit: u32) -> Self {
         let capacity = store.capacity();
         let shards = vec![Shard { first: NONE, last: NONE, live: 0 }; SHARDS];
         let after = vec![NONE; capacity as usize];
-        let mut this = Self { after, shards, live: 0, none_before: 0 };
+        let mut this = Self { after, shards, live: 0, limit, none_before: 0 };
         let mut free = Vec::with_capacity(capacity as usize);
         for place in 0..capacity {
             match store.record(SessionIndex(place)).map(|record| record.gone_at()) {
@@ -91,7 +93,7 @@ impl SessionIndices {
     /// Takes an index that was freed before `until`, in nanoseconds of `CLOCK_MONOTONIC`. Returns
     /// `None` if there is none.
     pub fn take(&mut self, store: &Store, until: u64) -> Option<SessionIndex> {
-        if until <= self.none_before {
+        if until <= self.none_before || self.live >= self.limit {
             return None;
         }
         let mut is_unripe = [false; SHARDS];

@@ -18,6 +18,8 @@ mod listener;
 mod metrics;
 mod query;
 mod refusal;
+pub mod reload_client;
+mod reload_control;
 mod server;
 pub mod view;
 

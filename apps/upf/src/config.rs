@@ -16,7 +16,10 @@ use crate::session::{InstanceId, Network, Prefix};
 pub use crate::session::Role;
 
 pub(crate) mod addresses;
+pub mod change;
 mod check;
+pub mod reloadable;
+pub mod running;
 
 /// Settings of the UPF.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -41,6 +44,10 @@ pub struct Settings {
     /// Maximum number of sessions.
     #[serde(default = "sessions")]
     pub sessions: u32,
+    /// Number of sessions that the tables have room for: `sessions` can grow to it by `upf reload`.
+    /// Default: `sessions`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_sessions: Option<u32>,
     /// Limits per session and in total.
     #[serde(default)]
     pub limits: Limits,
@@ -54,6 +61,10 @@ pub struct Settings {
     /// Listening address of the HTTP API and metrics; null disables them. Default: 127.0.0.1:8805.
     #[serde(default = "api")]
     pub api: Option<SocketAddr>,
+    /// Names of network instances by [`InstanceId`], also of those that a reload has removed. Empty
+    /// before the first reload: the names are then in alphabetical order.
+    #[serde(skip)]
+    pub numbering: Vec<String>,
 }
 
 /// The interface to the control plane.
@@ -289,9 +300,28 @@ impl Pool {
 }
 
 impl Settings {
-    /// Returns the sorted names of the network instances; the index is the [`InstanceId`].
+    /// Returns the number of sessions that the tables have room for. Indices in TEIDs depend on it.
+    #[must_use]
+    pub fn session_room(&self) -> u32 {
+        self.reserved_sessions.unwrap_or(self.sessions).max(self.sessions)
+    }
+
+    /// Returns the names of the network instances by their [`InstanceId`]; empty for one that is no
+    /// longer configured.
     #[must_use]
     pub fn instances(&self) -> Vec<&str> {
+        let used = self.used_instances();
+        if self.numbering.is_empty() {
+            return used;
+        }
+        let is_used = |name: &str| used.binary_search(&name).is_ok();
+        let names = self.numbering.iter().map(String::as_str);
+        names.map(|name| if is_used(name) { name } else { "" }).collect()
+    }
+
+    /// Returns the sorted names of the network instances that interfaces and pools have.
+    #[must_use]
+    pub fn used_instances(&self) -> Vec<&str> {
         let of_interfaces = self.interfaces.values().flat_map(|it| &it.network_instances);
         let of_pools = self.pools.iter().map(|it| it.network_instance.as_str());
         let mut names: Vec<&str> = of_interfaces.map(String::as_str).chain(of_pools).collect();
@@ -317,7 +347,8 @@ impl Settings {
     /// Returns the network instance with this name.
     #[must_use]
     pub fn instance(&self, name: &str) -> Option<InstanceId> {
-        let index = self.instances().binary_search(&name).ok()?;
+        let names = self.instances();
+        let index = names.iter().position(|known| !known.is_empty() && *known == name)?;
         InstanceId::try_from(index).ok()
     }
 

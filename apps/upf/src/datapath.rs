@@ -30,6 +30,7 @@ mod ip_fragment;
 mod ip_header;
 mod lane_tables;
 mod lookup;
+mod network_map;
 mod next_hop;
 mod outcome;
 mod outer_header;
@@ -52,16 +53,16 @@ use self::icmp::IcmpLimiter;
 use self::ip_fragment::FragmentTable;
 use self::lane_tables::{BurstContext, DestinationAddress, TurnContext};
 use self::lookup::Batch;
+use self::network_map::{MapUpdates, NetworkMap};
 use self::next_hop::NextHopCache;
 use self::outcome::ForwardedCounters;
 use self::outer_header::FrameKind;
-use self::port_map::{PortMap, UePools};
 use self::reassembly::Reassembler;
 use self::routes::BATCH;
 use self::slow_path::SlowPath;
-use crate::config::{Role, Settings};
-use crate::rules::layout::TeidLayout;
-use crate::session::InstanceId;
+use crate::config::Settings;
+use crate::config::running::{ConfigurationRecord, RunningConfig};
+use crate::rules::layout::{TeidLayout, table};
 
 pub use lane_tables::{DROP_REASON_WORDS, LaneTables};
 pub use routes::Routes;
@@ -71,6 +72,8 @@ pub struct Upf<R = Mirror> {
     tables: LaneTables,
     datapath: Datapath<R>,
     batch: Box<Batch>,
+    /// Reloads of the configuration, in an application.
+    updates: Option<MapUpdates>,
 }
 
 /// State of the datapath besides the tables.
@@ -87,15 +90,27 @@ struct Datapath<R> {
     spare: DeferredQueue,
 }
 
-/// Creates the user plane of a lane from its configuration.
+/// Creates the user plane of a lane from its configuration: the one in the table `configuration`,
+/// with which a former process worked, or that of the file.
 ///
 /// # Errors
 /// If the settings are invalid, name an unknown port, or a table or the mirror is missing.
 pub fn upf(lane: &LaneInfo<'_>) -> Result<Upf, Error> {
-    let settings: Settings = lane.settings()?;
-    let ports = lane.port_names().count();
-    let routes = lane.mirror()?;
-    Upf::new(&settings, ports, LaneTables::of(lane)?, routes, |name| lane.require_port(name))
+    let record = lane.record::<ConfigurationRecord>(table::CONFIGURATION)?;
+    let stored = record.copy().and_then(|record| RunningConfig::read(&record).ok());
+    let (settings, generation) = match stored {
+        Some(stored) => (stored.settings, stored.generation),
+        None => (lane.settings()?, 0),
+    };
+    let ports: Vec<String> = lane.port_names().map(str::to_owned).collect();
+    let (tables, routes) = (LaneTables::of(lane)?, lane.mirror()?);
+    let port = |name: &str| lane.require_port(name);
+    let mut upf = Upf::new(&settings, ports.len(), tables, routes, port)?;
+    upf.tables.publish_generation(generation);
+    let updates = MapUpdates::start(record, ports, generation);
+    let failed = |error| Error::Run(format!("cannot start the thread `configuration`: {error}"));
+    upf.updates = Some(updates.map_err(failed)?);
+    Ok(upf)
 }
 
 impl<R: Routes> Upf<R> {
@@ -110,26 +125,16 @@ impl<R: Routes> Upf<R> {
         routes: R,
         port: impl Fn(&str) -> Result<PortId, Error>,
     ) -> Result<Self, Error> {
-        let wrong = |what: String| Error::Value { path: "app".to_owned(), what, meant: None };
-        let mut ports = PortMap::new(settings, ports, &port)?;
-        if let Some(name) = &settings.hairpin {
-            ports.set_hairpin(port(name)?);
-        }
-        let mut instances: Vec<InstanceId> = ports
-            .interfaces
-            .iter()
-            .filter(|interface| interface.role == Role::N6)
-            .map(|interface| interface.instance)
-            .collect();
-        instances.dedup();
-        let (gtp, sessions) = (&settings.gtp, settings.sessions as usize);
+        let NetworkMap { ports, pools, instances, only_instance } =
+            NetworkMap::new(settings, ports, port)?;
+        let (gtp, sessions) = (&settings.gtp, settings.session_room() as usize);
         let teid_layout = TeidLayout::of(sessions);
         let forwarder = Forwarder {
             routes,
             ports,
-            pools: UePools::new(settings).map_err(wrong)?,
+            pools,
             next_hops: NextHopCache::new(),
-            only_instance: instances.first().copied().filter(|_| instances.len() == 1),
+            only_instance,
             instances,
             buffer: DlBuffer::new(sessions, settings.limits.held_packets_per_lane as usize),
             queue: DeferredQueue::new(),
@@ -147,12 +152,12 @@ impl<R: Routes> Upf<R> {
             spare: DeferredQueue::new(),
         };
         tables.count_lost();
-        Ok(Self { tables, datapath, batch: Box::new(Batch::new()) })
+        Ok(Self { tables, datapath, batch: Box::new(Batch::new()), updates: None })
     }
 
     /// Processes packets that arrived on one port.
     fn batch(&mut self, packets: &mut [Packet], turn: &mut Turn) {
-        let Self { tables, datapath, batch } = self;
+        let Self { tables, datapath, batch, .. } = self;
         batch.clear();
         datapath.parse(tables, batch, packets, turn);
         if batch.count > 0 {
@@ -205,10 +210,18 @@ impl<R: Routes> App for Upf<R> {
     }
 
     fn turn(&mut self, turn: &mut Turn) {
-        let Self { tables, datapath, .. } = self;
+        let Self { tables, datapath, updates, .. } = self;
         let Datapath { forwarder, reassembler, slow_path, .. } = datapath;
         let context = &mut TurnContext { tables, turn };
-        slow_path.receive(forwarder, context);
+        if let Some(generation) = slow_path.receive(forwarder, context)
+            && let Some(updates) = updates
+        {
+            updates.announce(generation);
+        }
+        let exchange = |map: &mut NetworkMap| forwarder.exchange(map);
+        if let Some(generation) = updates.as_ref().and_then(|updates| updates.take(exchange)) {
+            context.tables.publish_generation(generation);
+        }
         forwarder.buffer.poll(context);
         if !reassembler.is_empty() {
             context.turn.keep_awake(); // the time of outer packets may be over

@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use upf::api::TraceSubject;
 use upf::api::client::{self, ClientError, Request};
-use upf::api::drain_client;
+use upf::api::{drain_client, reload_client};
 use upf::supervisor;
 use upf::supervisor::supervise::{Plan, end_with_supervisor, supervise};
 
@@ -142,6 +142,18 @@ enum Command {
         #[command(flatten)]
         asked: ApiArguments,
     },
+    /// Apply the configuration file of a running UPF while packets flow, and print what has changed.
+    /// What cannot change without a restart is named, and then nothing is changed.
+    Reload {
+        /// The configuration with which the UPF was started; it finds the API and is compared with
+        /// the file that the UPF runs. Default: that file, of the UPF at --api.
+        config: Option<PathBuf>,
+        /// Only list the changes, and the reasons against them.
+        #[arg(long)]
+        check: bool,
+        #[command(flatten)]
+        asked: ApiArguments,
+    },
     /// Take a running UPF out of service: it refuses new sessions, asks SMFs to release their
     /// associations, and serves the sessions that exist.
     Drain {
@@ -194,8 +206,26 @@ fn main() -> ExitCode {
             let wait = wait.map(Duration::from_secs);
             show(drain_client::drain(asked.api, wait, asked.json))
         }
+        Command::Reload { config, check, asked } => reload(config.as_deref(), !check, &asked),
         Command::Undrain(asked) => show(drain_client::undrain(asked.api, asked.json)),
     }
+}
+
+fn reload(config: Option<&Path>, is_applied: bool, asked: &ApiArguments) -> ExitCode {
+    let mut api = asked.api;
+    let mut path = None;
+    if let Some(config) = config {
+        // A file that is wrong is refused here, with the messages of `upf check`.
+        match supervisor::read(config, &[]) {
+            Ok(loaded) => api = loaded.settings.api.unwrap_or(api),
+            Err(error) => {
+                eprintln!("upf: {error}");
+                return ExitCode::from(error.exit_status());
+            }
+        }
+        path = Some(std::fs::canonicalize(config).unwrap_or_else(|_| config.to_owned()));
+    }
+    show(reload_client::reload(api, path.as_deref(), is_applied, asked.json))
 }
 
 fn tell(asked: &ApiArguments, question: &Request) -> ExitCode {

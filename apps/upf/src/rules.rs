@@ -129,10 +129,10 @@ impl Capacities {
     /// Returns the capacities for these settings.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
-        let Settings { sessions, limits, .. } = settings;
-        let most = (*sessions).min(ALL_COMPLEX) + sessions.saturating_sub(ALL_COMPLEX) / 4;
-        let complex = limits.complex_sessions.unwrap_or(most).clamp(1, (*sessions).max(1));
-        let (sessions, complex) = (*sessions as usize, complex as usize);
+        let (sessions, limits) = (settings.session_room(), &settings.limits);
+        let most = sessions.min(ALL_COMPLEX) + sessions.saturating_sub(ALL_COMPLEX) / 4;
+        let complex = limits.complex_sessions.unwrap_or(most).clamp(1, sessions.max(1));
+        let (sessions, complex) = (sessions as usize, complex as usize);
         Self {
             sessions,
             complex,
@@ -152,7 +152,7 @@ impl Capacities {
 
     /// Returns the capacities by table name.
     #[must_use]
-    pub const fn by_table(self) -> [(&'static str, usize); 15] {
+    pub const fn by_table(self) -> [(&'static str, usize); 16] {
         [
             (table::RULES, self.sessions),
             (table::BLOCKS, self.blocks),
@@ -169,6 +169,7 @@ impl Capacities {
             (table::ANSWERS, self.answers),
             (table::PEERS, PEERS),
             (table::NODE, 1),
+            (table::CONFIGURATION, 1),
         ]
     }
 }

@@ -9,9 +9,13 @@ use std::time::Duration;
 
 use fastlane::slow::HandoverHolder;
 use fastlane::{Error, LaneInfo, LoadedConfig, Program};
+use signal_hook::consts::SIGHUP;
 
 use crate::api::backend::Backend;
+use crate::config::reloadable::RELOADABLE;
+use crate::config::running::RunningConfig;
 use crate::config::{Settings, defaults};
+use crate::pfcp::ConfigurationFile;
 use crate::pfcp::associations::association_record::AssociationRecord;
 use crate::pfcp::node::NodeRecord;
 use crate::pfcp::run::run;
@@ -38,6 +42,7 @@ pub fn program() -> Program {
     Program::with_settings(|settings, written| {
         defaults(settings, written, &Capacities::of(settings).by_table())
     })
+    .changing(RELOADABLE)
 }
 
 /// Reads the configuration, for everything except the fast path.
@@ -74,16 +79,13 @@ fn create_control_tables(lane: &LaneInfo<'_>) -> Result<(), Error> {
 /// # Errors
 /// If the configuration is invalid, or this machine refuses something.
 pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error> {
-    let LoadedConfig { session, settings, .. } = read(path, overrides)?;
+    let LoadedConfig { session, settings, configuration, .. } = read(path, overrides)?;
     fastlane::log(verbose);
-    let shutdown = end_signals::follow()
-        .map_err(|error| Error::Run(format!("cannot handle signals: {error}")))?;
-    for problem in blackhole_routes::add_missing(&settings) {
-        tracing::warn!("{problem}");
-    }
-    if let Some(warning) = open_n4(&settings) {
-        tracing::warn!("{warning}");
-    }
+    let failed = |error| Error::Run(format!("cannot handle signals: {error}"));
+    let shutdown = end_signals::follow().map_err(failed)?;
+    let is_requested = Arc::<AtomicBool>::default();
+    signal_hook::flag::register(SIGHUP, Arc::clone(&is_requested)).map_err(failed)?;
+    prepare(&settings);
     let session = as_path(&session);
     let keeper = HandoverHolder::start(&session, HANDOVER_TIME);
     if let Err(error) = &keeper {
@@ -91,7 +93,28 @@ pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error>
     }
     let mut backend = Backend::open(&settings).map_err(Error::application)?;
     tracing::info!("running; waiting for the fast path at {session}");
-    run(&settings, &session, &shutdown, &mut backend).map_err(Error::application)
+    let file = ConfigurationFile {
+        first: RunningConfig::new(&configuration, settings),
+        read: &|| {
+            let LoadedConfig { configuration, settings, .. } =
+                read(path, overrides).map_err(|error| error.to_string())?;
+            Ok(RunningConfig::new(&configuration, settings))
+        },
+        path: std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
+        on_change: &prepare,
+        is_requested: &is_requested,
+    };
+    run(&file, &session, &shutdown, &mut backend).map_err(Error::application)
+}
+
+/// Prepares Linux for the pools, and warns of what an operator should know.
+fn prepare(settings: &Settings) {
+    for problem in blackhole_routes::add_missing(settings) {
+        tracing::warn!("{problem}");
+    }
+    if let Some(warning) = open_n4(settings) {
+        tracing::warn!("{warning}");
+    }
 }
 
 /// Returns the session path with a slash; without one it would be the name of an application.

@@ -66,6 +66,14 @@ impl Program {
         Self { offloads_flows: true, ..self }
     }
 
+    /// Names keys that this program changes while it runs: a process whose file differs in them
+    /// only takes over the resources of its predecessor, and finds their values in its tables. A
+    /// path is written as in messages (`app.pools`); `*` stands for any key.
+    #[must_use]
+    pub fn changing(self, keys: &'static [&'static str]) -> Self {
+        Self { app_defaults: self.app_defaults.changing(keys), ..self }
+    }
+
     /// Returns the JSON schema of the configuration.
     #[must_use]
     pub fn schema(&self) -> String {

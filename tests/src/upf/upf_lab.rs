@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -298,6 +298,38 @@ impl UpfLab {
 }
 
 impl Upf {
+    /// Returns the path of the configuration file.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.configuration
+    }
+
+    /// Returns the content of the configuration file.
+    ///
+    /// # Panics
+    /// When it cannot be read.
+    #[must_use]
+    pub fn read_file(&self) -> Value {
+        let text = std::fs::read_to_string(&self.configuration).expect("a configuration");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// Replaces the configuration file, without a reload.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn write_file(&self, configuration: &Value) {
+        let new = self.configuration.with_extension("new");
+        std::fs::write(&new, configuration.to_string()).expect("the configuration is writable");
+        std::fs::rename(&new, &self.configuration).expect("the configuration is writable");
+    }
+
+    /// Sends a signal to the supervisor.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        self.application.process.signal(signal);
+    }
+
     /// Returns the process ID of the `fast` or `slow` path that the supervisor has started last.
     ///
     /// # Panics

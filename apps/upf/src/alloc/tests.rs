@@ -23,7 +23,7 @@ fn begin(store: &mut Store, id: SessionIndex) {
 fn sessions_are_spread_over_shards() {
     let memory = Memory::of(1024, 16, 16);
     let store = memory.open();
-    let mut places = SessionIndices::open(&store);
+    let mut places = SessionIndices::open(&store, u32::MAX);
     let taken: BTreeSet<u32> = (0..512).map(|_| places.take(&store, 1).unwrap().0).collect();
     assert_eq!((taken.len(), places.live()), (512, 512));
     assert!(places.by_shard().all(|live| live == 2));
@@ -33,7 +33,7 @@ fn sessions_are_spread_over_shards() {
 fn a_place_is_used_again_when_it_has_been_free_long_enough_and_after_those_free_longer() {
     let memory = Memory::of(512, 16, 16);
     let mut store = memory.open();
-    let mut places = SessionIndices::open(&store);
+    let mut places = SessionIndices::open(&store, u32::MAX);
     for _ in 0..512 {
         let id = places.take(&store, 1).unwrap();
         begin(&mut store, id);
@@ -43,7 +43,7 @@ fn a_place_is_used_again_when_it_has_been_free_long_enough_and_after_those_free_
     end(&mut store, &mut places, SessionIndex(263), 200);
     assert_eq!(places.take(&store, 100), None);
     // A successor process rebuilds the same order.
-    for mut places in [SessionIndices::open(&memory.open()), places] {
+    for mut places in [SessionIndices::open(&memory.open(), u32::MAX), places] {
         assert_eq!(places.take(&store, 101), Some(SessionIndex(7)));
         assert_eq!(places.take(&store, 150), None);
         assert_eq!(places.take(&store, 201), Some(SessionIndex(263)));
@@ -59,7 +59,7 @@ proptest! {
     fn no_place_is_given_out_twice(steps in prop::collection::vec(any::<(bool, u8)>(), 1..200)) {
         let memory = Memory::of(300, 16, 16);
         let mut store = memory.open();
-        let mut places = SessionIndices::open(&store);
+        let mut places = SessionIndices::open(&store, u32::MAX);
         let mut live = Vec::new();
         for (now, (ends, which)) in steps.into_iter().enumerate() {
             if ends && !live.is_empty() {
@@ -72,7 +72,7 @@ proptest! {
             }
             prop_assert_eq!(places.live() as usize, live.len());
         }
-        let reopened = SessionIndices::open(&memory.open());
+        let reopened = SessionIndices::open(&memory.open(), u32::MAX);
         prop_assert_eq!(reopened.live() as usize, live.len());
         prop_assert!(reopened.by_shard().eq(places.by_shard()));
     }

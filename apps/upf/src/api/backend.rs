@@ -14,9 +14,9 @@ use crate::api::{
 use crate::config::{Role, Settings};
 use crate::datapath::DROP_REASON_WORDS;
 use crate::datapath::classify::{Action, Classifier, PacketFields};
-use crate::pfcp::Node;
 use crate::pfcp::associations::Association;
 use crate::pfcp::run::LoopService;
+use crate::pfcp::{Node, ReloadReport, Reloader};
 use crate::rules::layout::counter_slots::WORDS;
 use crate::rules::layout::drop_reason::{DROP_REASONS, DropReason};
 use crate::rules::layout::session_rules::Block;
@@ -31,11 +31,7 @@ const QUESTIONS: usize = 4;
 /// The API server and what it needs in addition to the node.
 pub(crate) struct Backend {
     api: Option<(Api, QueryReceiver)>,
-    instances: Vec<String>,
-    network: Network,
-    /// Network instances of N3 and N6, the first of each.
-    arrivals: [Option<InstanceId>; 2],
-    settings: Settings,
+    configured: Configured,
     /// Counters of the attached fast path's lanes.
     fast: Option<(SlowPath, State<DROP_REASON_WORDS>)>,
 }
@@ -47,6 +43,21 @@ impl Backend {
         if let Some((api, _)) = &api {
             tracing::info!("the API is at http://{}", api.address());
         }
+        Ok(Self { api, configured: Configured::new(settings), fast: None })
+    }
+}
+
+/// What follows from the settings.
+struct Configured {
+    instances: Vec<String>,
+    network: Network,
+    /// Network instances of N3 and N6, the first of each.
+    arrivals: [Option<InstanceId>; 2],
+    settings: Settings,
+}
+
+impl Configured {
+    fn new(settings: &Settings) -> Self {
         let instances = settings.instances().into_iter().map(str::to_owned).collect();
         let network = settings.network();
         let unlisted = network.unlisted();
@@ -55,7 +66,7 @@ impl Backend {
             let name = first.map(|it| it.network_instances.first());
             name.map(|name| name.and_then(|it| settings.instance(it)).unwrap_or(unlisted))
         });
-        Ok(Self { api, instances, network, arrivals, settings: settings.clone(), fast: None })
+        Self { instances, network, arrivals, settings: settings.clone() }
     }
 }
 
@@ -69,23 +80,44 @@ impl LoopService for Backend {
         self.fast = None; // releases its memory
     }
 
+    fn configured(&mut self, settings: &Settings) {
+        self.configured = Configured::new(settings);
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.api.as_ref().map(|(_, receiver)| receiver.as_fd())
     }
 
-    fn serve(&mut self, node: &mut Node, now: Now) {
+    fn serve(&mut self, node: &mut Node, reloader: &mut Reloader<'_>, now: Now) {
         let Some((_, receiver)) = &self.api else { return };
         for _ in 0..QUESTIONS {
+            if reloader.is_reloaded() {
+                return;
+            }
             let Some(query) = receiver.next() else { return };
-            match query.query {
-                Query::StartDrain(period_s) => node.drain(now, period_s),
+            let mut reload = ReloadReport::default();
+            match &query.query {
+                Query::StartDrain(period_s) => node.drain(now, *period_s),
                 // The reply tells if the process is ending.
                 Query::EndDrain => drop(node.undrain(now)),
+                Query::Reload { config, is_applied } => {
+                    reload = reloader.reload_from(config.as_deref(), node.sessions(), *is_applied);
+                    log_reload(&reload, *is_applied);
+                }
                 _ => {}
             }
             // The client may have disconnected.
-            let _ = query.answer.send(answer(&query.query, &BackendView { backend: self, node }));
+            let view = BackendView { backend: self, node, reload };
+            let _ = query.answer.send(answer(&query.query, &view));
         }
+    }
+}
+
+/// Logs a reload that a client asked for, who also gets the refusals.
+fn log_reload(report: &ReloadReport, is_applied: bool) {
+    if is_applied && report.is_in_force {
+        let (changes, generation) = (report.changes.len(), report.generation);
+        tracing::info!("reload: {changes} changes; the configuration has number {generation}");
     }
 }
 
@@ -93,6 +125,7 @@ impl LoopService for Backend {
 struct BackendView<'a> {
     backend: &'a Backend,
     node: &'a Node,
+    reload: ReloadReport,
 }
 
 impl BackendView<'_> {
@@ -132,7 +165,8 @@ impl NodeView for BackendView<'_> {
             TraceSubject::Supi(supi) => return sessions.find_supi(supi).take(limit).collect(),
             TraceSubject::Teid(teid) => sessions.find_tunnel(*teid).into_iter().collect(),
             TraceSubject::Address(address) => {
-                let instances = 0..=self.backend.network.unlisted();
+                let named = 0..self.backend.configured.instances.len() as InstanceId;
+                let instances = named.chain([self.backend.configured.network.unlisted()]);
                 instances.filter_map(|it| sessions.find_user(it, *address)).collect()
             }
         };
@@ -144,15 +178,15 @@ impl NodeView for BackendView<'_> {
     }
 
     fn instance(&self, instance: InstanceId) -> Option<&str> {
-        self.backend.instances.get(usize::from(instance)).map(String::as_str)
+        self.backend.configured.instances.get(usize::from(instance)).map(String::as_str)
     }
 
     fn arrival(&self, is_uplink: bool) -> Option<InstanceId> {
-        self.backend.arrivals[usize::from(!is_uplink)]
+        self.backend.configured.arrivals[usize::from(!is_uplink)]
     }
 
     fn route_source(&self, instance: Option<InstanceId>, is_n6: bool) -> RouteSource {
-        let interface = self.backend.settings.leading(instance, is_n6);
+        let interface = self.backend.configured.settings.leading(instance, is_n6);
         match interface.and_then(|it| Some((it.next_hop.clone()?, it.port.clone()))) {
             Some((hop, port)) => RouteSource::Fixed(hop, port),
             None => RouteSource::Table(interface.and_then(|it| it.route_table)),
@@ -160,13 +194,18 @@ impl NodeView for BackendView<'_> {
     }
 
     fn dry_run(&self, session: &Session, fields: &PacketFields) -> Option<DryRun> {
-        let instance = self.backend.network.domain(fields.instance).unwrap_or(fields.instance);
+        let instance =
+            self.backend.configured.network.domain(fields.instance).unwrap_or(fields.instance);
         let fields = PacketFields { instance, ..*fields };
         dry_run(self.node.sessions().published(), session, &fields)
     }
 
     fn drain(&self) -> DrainView {
         self.node.drain_status(Now::read()).into()
+    }
+
+    fn reload(&self) -> ReloadReport {
+        self.reload.clone()
     }
 
     fn numbers(&self) -> Snapshot {
@@ -181,7 +220,7 @@ impl NodeView for BackendView<'_> {
         Snapshot {
             associations: [up, down],
             sessions: self.sessions(),
-            capacity: self.backend.settings.sessions as usize,
+            capacity: self.backend.configured.settings.sessions as usize,
             by_association: self.by_association(),
             rules: self.node.rules(),
             reports: *self.node.reports(),

@@ -139,7 +139,7 @@ pub(super) fn pretty(value: &impl serde::Serialize) -> String {
 }
 
 /// Percent-encodes reserved characters (RFC 3986 clause 2.1).
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let plain = |octet: &u8| octet.is_ascii_alphanumeric() || b"-._".contains(octet);
     let each = |octet: u8| match plain(&octet) {
         true => char::from(octet).to_string(),

@@ -1,4 +1,5 @@
-//! The only part of the API that changes something: `/drain`. Requests must come from this host.
+//! The part of the API that changes something: `/drain`, and `/reload` by the same rule. Requests
+//! must come from this host.
 //!
 //! The methods are PUT and DELETE, which a browser sends to another origin only after that allowed
 //! it, and the API allows nothing.
@@ -34,12 +35,12 @@ impl Connected<IncomingStream<'_, BoundedListener>> for Client {
 }
 
 impl Client {
-    fn check(self) -> Result<(), Refusal> {
+    /// Checks that the request comes from the host of the UPF. `command` is to be used there.
+    pub(super) fn check(self, command: &str) -> Result<(), Refusal> {
         if self.is_local {
             return Ok(());
         }
-        let what =
-            "a drain is started and ended only on the host of the UPF; use `upf drain` there";
+        let what = format!("only the host of the UPF may do this; use `upf {command}` there");
         Err(refuse(StatusCode::FORBIDDEN, what))
     }
 }
@@ -70,7 +71,7 @@ pub(super) async fn start_drain(
     ConnectInfo(client): ConnectInfo<Client>,
     UrlQuery(DrainQuery { period_s }): UrlQuery<DrainQuery>,
 ) -> Result<Json<DrainView>, Refusal> {
-    client.check()?;
+    client.check("drain")?;
     if period_s.is_some_and(|period| period > MAX_PERIOD_S) {
         let what = format!("period_s: write 0 to {MAX_PERIOD_S}");
         return Err(refuse(StatusCode::BAD_REQUEST, what));
@@ -86,7 +87,7 @@ pub(super) async fn end_drain(
     State(sender): State<QuerySender>,
     ConnectInfo(client): ConnectInfo<Client>,
 ) -> Result<Json<DrainView>, Refusal> {
-    client.check()?;
+    client.check("drain")?;
     let view = ask(&sender, Query::EndDrain).await?;
     if view.state == DrainStage::Exiting {
         let what = "the process is ending and goes on draining; start it anew";
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn only_this_host_may_change_something() {
-        assert!(Client { is_local: true }.check().is_ok());
-        assert!(Client { is_local: false }.check().is_err());
+        assert!(Client { is_local: true }.check("drain").is_ok());
+        assert!(Client { is_local: false }.check("drain").is_err());
     }
 }

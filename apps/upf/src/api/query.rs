@@ -1,6 +1,7 @@
 //! Queries of the API: their queue from the API thread to the control plane, and their replies.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
@@ -12,6 +13,7 @@ use super::view::{
     AssociationView, DrainView, NodeView, Page, Sample, SessionRow, SessionView, Trace,
     TraceSubject,
 };
+use crate::pfcp::ReloadReport;
 use crate::session::SessionIndex;
 
 /// Capacity of the queue.
@@ -46,6 +48,13 @@ pub enum Query {
     StartDrain(Option<u64>),
     /// End of a drain, and its state afterwards.
     EndDrain,
+    /// Reload of the configuration file.
+    Reload {
+        /// Path that the client expects, without symbolic links.
+        config: Option<PathBuf>,
+        /// False if it is only checked.
+        is_applied: bool,
+    },
 }
 
 /// Reply to a query.
@@ -63,6 +72,8 @@ pub enum Reply {
     Snapshot(Box<Snapshot>),
     /// Reply to [`Query::Drain`], [`Query::StartDrain`] and [`Query::EndDrain`].
     Drain(DrainView),
+    /// Reply to [`Query::Reload`].
+    Reload(ReloadReport),
 }
 
 /// A query with the channel of its reply.
@@ -162,6 +173,7 @@ pub fn answer(query: &Query, node: &dyn NodeView) -> Reply {
         }
         Query::Snapshot => Reply::Snapshot(Box::new(node.numbers())),
         Query::Drain | Query::StartDrain(_) | Query::EndDrain => Reply::Drain(node.drain()),
+        Query::Reload { .. } => Reply::Reload(node.reload()),
     }
 }
 

@@ -22,6 +22,7 @@ use super::listener::BoundedListener;
 use super::metrics;
 use super::query::{MAX_PAGE, Query, QueryReceiver, QuerySender, Reply, pair};
 use super::refusal::{Refusal, refuse, unexpected};
+use super::reload_control::{__path_check_reload, __path_reload, check_reload, reload};
 use super::view::{AssociationView, Page, Sample, SessionView, Trace, TraceSubject, protocol};
 use crate::session::SessionIndex;
 
@@ -101,13 +102,14 @@ pub fn serve(address: SocketAddr) -> Result<(Api, QueryReceiver), ApiError> {
 }
 
 /// Returns all routes with their handlers.
-pub(super) fn routes() -> [(&'static str, MethodRouter<QuerySender>); 8] {
+pub(super) fn routes() -> [(&'static str, MethodRouter<QuerySender>); 9] {
     [
         ("/associations", get(associations)),
         ("/sessions", get(sessions)),
         ("/sessions/{seid}", get(session)),
         ("/trace", get(trace)),
         ("/drain", get(drain).put(start_drain).delete(end_drain)),
+        ("/reload", get(check_reload).put(reload)),
         ("/healthz", get(healthz)),
         ("/metrics", get(metrics)),
         ("/openapi.json", get(|| async { Json(document()) })),
@@ -285,7 +287,19 @@ pub(super) async fn metrics(State(sender): State<QuerySender>) -> Result<Respons
         they are. Without authentication, and read only except for /drain, which only this \
         host may change."
     ),
-    paths(associations, sessions, session, trace, drain, start_drain, end_drain, healthz, metrics)
+    paths(
+        associations,
+        sessions,
+        session,
+        trace,
+        drain,
+        start_drain,
+        end_drain,
+        check_reload,
+        reload,
+        healthz,
+        metrics
+    )
 )]
 struct Description;
 

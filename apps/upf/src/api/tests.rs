@@ -9,6 +9,7 @@ use super::view::{DrainView, DryRun, TraceSubject};
 use super::{NodeView, QueryReceiver, RouteSource, answer, drain_client, serve};
 use crate::api::client::{Request, ask};
 use crate::datapath::classify::PacketFields;
+use crate::pfcp::ReloadReport;
 use crate::pfcp::associations::Association;
 use crate::pfcp::node::DrainStatus;
 use crate::session::{CpFSeid, InstanceId, Session, SessionIndex};
@@ -73,6 +74,14 @@ impl NodeView for BackendView {
 
     fn drain(&self) -> DrainView {
         DrainStatus::default().into()
+    }
+
+    fn reload(&self) -> ReloadReport {
+        ReloadReport {
+            is_in_force: false,
+            refusals: vec!["no: why".to_owned()],
+            ..Default::default()
+        }
     }
 
     fn numbers(&self) -> Snapshot {

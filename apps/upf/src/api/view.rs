@@ -13,8 +13,8 @@ use utoipa::ToSchema;
 
 use crate::api::metrics::Snapshot;
 use crate::datapath::classify::PacketFields;
-use crate::pfcp::NodeName;
 use crate::pfcp::associations::Association;
+use crate::pfcp::{NodeName, ReloadReport};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::session::{InstanceId, PdrId, Session, SessionIndex, UserAddress};
 
@@ -209,6 +209,8 @@ pub trait NodeView {
     fn dry_run(&self, session: &Session, fields: &PacketFields) -> Option<DryRun>;
     /// Returns the state of the drain.
     fn drain(&self) -> DrainView;
+    /// Returns the result of the reload that was asked for.
+    fn reload(&self) -> ReloadReport;
     /// Returns all counters.
     fn numbers(&self) -> Snapshot;
 }

@@ -56,7 +56,10 @@ pub(super) fn check(settings: &Settings, written: &Configuration) -> Result<(), 
     check_interfaces(&settings.interfaces, written)?;
     check_pools(settings)?;
     within("app.sessions", settings.sessions, 1, MAX_SESSIONS)?;
-    check_limits(&settings.limits, settings.sessions)?;
+    if let Some(reserved) = settings.reserved_sessions {
+        within("app.reserved-sessions", reserved, settings.sessions, MAX_SESSIONS)?;
+    }
+    check_limits(&settings.limits, settings.session_room())?;
     within("app.gtp.reassembly-ms", settings.gtp.reassembly_ms, 1, 60_000)?;
     for (name, rule) in &settings.predefined {
         check_predefined(name, rule)?;

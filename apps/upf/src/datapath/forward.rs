@@ -14,6 +14,7 @@ use super::icmp::{DueIcmpError, IcmpError};
 use super::inner_packet::{self, InnerPacket};
 use super::lane_tables::BurstContext;
 use super::lookup::{ClassifiedPacket, RouteBatches, RoutedPacket, SessionCharge, UePacket};
+use super::network_map::NetworkMap;
 use super::next_hop::{Egress, NextHopCache, TunnelEndpoint};
 use super::outcome::{ForwardedCounters, Outcome, forwarded};
 use super::port_map::{PortMap, UePools};
@@ -51,6 +52,15 @@ pub(crate) struct PathPacket<'a> {
 }
 
 impl<R: Routes> Forwarder<R> {
+    /// Exchanges what depends on the configuration with `map`, and forgets what followed from it.
+    pub(crate) fn exchange(&mut self, map: &mut NetworkMap) {
+        std::mem::swap(&mut self.ports, &mut map.ports);
+        std::mem::swap(&mut self.pools, &mut map.pools);
+        std::mem::swap(&mut self.instances, &mut map.instances);
+        std::mem::swap(&mut self.only_instance, &mut map.only_instance);
+        self.next_hops.clear();
+    }
+
     /// Forwards a packet.
     #[inline(always)]
     pub(crate) fn forward(

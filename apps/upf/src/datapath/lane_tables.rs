@@ -9,7 +9,7 @@ use fastlane::wire::{Ethernet, Ipv4, Ipv6, header};
 use fastlane::{Error, LaneInfo, Shape, Turn};
 
 use super::classify::{self, BlocksInTurn, Classifier};
-use crate::rules::layout::drop_reason::{DropReason, HOLDING};
+use crate::rules::layout::drop_reason::{CONFIGURED, DropReason, HOLDING};
 use crate::rules::layout::session_rules::{Block, Rules};
 use crate::rules::layout::{
     FRAMED_ANY, Framed, SessionRef, TeidLayout, TunnelKey, UeKey, counter_slots as state, table,
@@ -80,6 +80,11 @@ impl LaneTables {
     #[inline]
     pub(crate) fn publish_held(&self, packets: u64) {
         self.drop_reasons.at(EntryId(HOLDING)).set(HELD_NOW, packets);
+    }
+
+    /// Publishes the generation of the configuration that the lane works with.
+    pub(crate) fn publish_generation(&self, generation: u64) {
+        self.drop_reasons.at(EntryId(CONFIGURED)).set(0, generation);
     }
 
     /// Counts the packets that a former lane held when it ended. The lane may be killed at any

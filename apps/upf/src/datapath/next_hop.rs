@@ -78,6 +78,11 @@ impl NextHopCache {
         Self { routes: Box::new([CachedRoute { turn: 0, endpoint, route }; CACHED_ROUTES]) }
     }
 
+    /// Forgets all routes. No turn has the number 0.
+    pub(crate) fn clear(&mut self) {
+        self.routes.iter_mut().for_each(|route| route.turn = 0);
+    }
+
     /// Returns the route to an endpoint. All tunnels to it share one route, so packets stay in
     /// order.
     ///

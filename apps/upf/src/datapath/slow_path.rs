@@ -29,6 +29,8 @@ const MAX_REPORTS: u32 = 1000;
 enum ControlMessage {
     RulesChanged(SessionIndex),
     EchoRequest(PathMessage),
+    /// A configuration of this generation is in shared memory.
+    Configuration(u64),
     Unknown,
 }
 
@@ -86,15 +88,17 @@ impl SlowPath {
         is_taken
     }
 
-    /// Handles messages from the slow path and sends the packets that they request.
+    /// Handles messages from the slow path and sends the packets that they request. Returns the
+    /// generation of a configuration that was announced.
     pub(crate) fn receive<R: Routes>(
         &mut self,
         forwarder: &mut Forwarder<R>,
         context: &mut TurnContext<'_>,
-    ) {
+    ) -> Option<u64> {
+        let mut announced = None;
         loop {
             let message = match context.turn.receive() {
-                None => return,
+                None => return announced,
                 Some(message) => match message.kind {
                     kind::RULES => SessionEvent::read_from_prefix(message.body)
                         .map_or(ControlMessage::Unknown, |(it, _)| {
@@ -102,6 +106,10 @@ impl SlowPath {
                         }),
                     kind::PROBE => PathMessage::read_from_prefix(message.body)
                         .map_or(ControlMessage::Unknown, |(it, _)| ControlMessage::EchoRequest(it)),
+                    kind::CONFIGURATION => u64::read_from_prefix(message.body)
+                        .map_or(ControlMessage::Unknown, |(generation, _)| {
+                            ControlMessage::Configuration(generation)
+                        }),
                     _ => ControlMessage::Unknown,
                 },
             };
@@ -112,6 +120,7 @@ impl SlowPath {
                 ControlMessage::EchoRequest(request) => {
                     self.send_echo_request(forwarder, &request, context);
                 }
+                ControlMessage::Configuration(generation) => announced = Some(generation),
                 ControlMessage::Unknown => {}
             }
         }

@@ -13,8 +13,10 @@ use rustix::net::sockopt;
 
 use super::neighbours::Neighbours;
 use super::node::{AttachError, Keep, NodeTables};
+use super::reload::{self, ConfigurationFile, ConfigurationStore, Reloader};
 use super::resolver::Resolver;
 use super::{LaneMessage, Node, Outbox, Outgoing, Shutdown};
+use crate::config::running::RunningConfig;
 use crate::config::{N4, Settings};
 use crate::rules::layout::message::{SessionEvent, kind};
 use crate::time::{MILLISECOND, Now, SECOND};
@@ -44,10 +46,15 @@ pub trait LoopService {
     /// Notes that the user plane process has ended.
     fn detached(&mut self) {}
 
+    /// Notes the settings that the node works with from now on.
+    fn configured(&mut self, settings: &Settings) {
+        let _ = settings;
+    }
+
     /// Returns a descriptor to poll, if any. It is readable when there is a request.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
-    /// Serves pending requests, with bounded work.
-    fn serve(&mut self, node: &mut Node, now: Now);
+    /// Serves pending requests, with bounded work, until one has reloaded the configuration.
+    fn serve(&mut self, node: &mut Node, reloader: &mut Reloader<'_>, now: Now);
 }
 
 /// No hook.
@@ -56,7 +63,7 @@ impl LoopService for () {
         None
     }
 
-    fn serve(&mut self, _: &mut Node, _: Now) {}
+    fn serve(&mut self, _: &mut Node, _: &mut Reloader<'_>, _: Now) {}
 }
 
 /// Error of the event loop.
@@ -86,32 +93,40 @@ pub enum RunError {
 /// `shutdown` ends it. It serves one user plane process after the other. Associations stay when
 /// they are replaced.
 ///
+/// It begins with the configuration that is stored in the tables, if there is one, and regards the
+/// file as a reload.
+///
 /// The first shutdown request starts a drain: the process ends when all associations are released,
 /// at the latest after `n4.release-s`. The second one ends it at once.
 ///
 /// # Errors
 /// The user plane process has unexpected tables, or an N4 address is missing.
 pub fn run(
-    settings: &Settings,
+    file: &ConfigurationFile<'_>,
     session: &str,
     shutdown: &Shutdown,
     service: &mut dyn LoopService,
 ) -> Result<(), RunError> {
     let mut sockets = None;
-    let mut resolver = Resolver::start(&settings.n4).map_err(RunError::Resolver)?;
+    let mut running = file.first.clone();
+    let mut resolver = Resolver::start(&running.settings.n4).map_err(RunError::Resolver)?;
     let mut keep = Keep::default();
     while let Some(slow) = attach(session, shutdown)? {
         // Only one process can write the tables, so the addresses are free now or soon.
         let sockets = match &mut sockets {
             Some(sockets) => sockets,
-            none => none.insert(Sockets::bind(&settings.n4, Neighbours::new(settings))?),
+            none => {
+                let neighbours = Neighbours::new(&running.settings);
+                none.insert(Sockets::bind(&running.settings.n4, neighbours)?)
+            }
         };
-        let (resolver, service) = (resolver.as_mut(), &mut *service);
-        let event_loop = &mut EventLoop { settings, sockets, resolver, shutdown, service };
+        let (resolver, service) = (&mut resolver, &mut *service);
+        let running = &mut running;
+        let event_loop = &mut EventLoop { file, running, sockets, resolver, shutdown, service };
         match serve_process(event_loop, &slow, &mut keep) {
             Err(error) if slow.is_alive() => return Err(error),
             Ok(LoopEnd::Shutdown) => return Ok(()),
-            Ok(LoopEnd::Detached) | Err(_) => {
+            Ok(LoopEnd::Detached | LoopEnd::Reload(_)) | Err(_) => {
                 tracing::warn!("the user plane process has ended; waiting for the next one")
             }
         }
@@ -119,13 +134,15 @@ pub fn run(
     Ok(())
 }
 
-/// Reason for the end of the loop that serves a user plane process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Reason for the end of the loop that serves a node.
+#[derive(Debug)]
 enum LoopEnd {
     /// This process ends.
     Shutdown,
     /// The user plane process has ended.
     Detached,
+    /// The node continues with this configuration.
+    Reload(Box<RunningConfig>),
 }
 
 /// Waits for a user plane process. Returns `None` if this process is to end before. A drain that
@@ -145,32 +162,94 @@ fn attach(session: &str, shutdown: &Shutdown) -> Result<Option<SlowPath>, RunErr
 
 /// Parts of the event loop that outlive a user plane process.
 struct EventLoop<'a> {
-    settings: &'a Settings,
+    file: &'a ConfigurationFile<'a>,
+    /// The configuration in force.
+    running: &'a mut RunningConfig,
     sockets: &'a mut Sockets,
-    resolver: Option<&'a mut Resolver>,
+    resolver: &'a mut Option<Resolver>,
     shutdown: &'a Shutdown,
     service: &'a mut dyn LoopService,
 }
 
-/// Serves one user plane process until it ends or this process is to end.
+/// Serves one user plane process until it ends or this process is to end. A reload opens the node
+/// anew, on the same tables.
 fn serve_process(
     event_loop: &mut EventLoop<'_>,
     slow: &SlowPath,
     keep: &mut Keep,
 ) -> Result<LoopEnd, RunError> {
+    let mut store = ConfigurationStore::attach(slow)?;
+    if let Some(stored) = store.stored() {
+        configure(event_loop, stored)?;
+    } else {
+        // The tables are new: numbers of generations begin again.
+        event_loop.running.generation = 1;
+    }
+    let mut messages = slow.messages()?;
+    if let Err(reason) = store.commit(event_loop.running, &mut messages) {
+        tracing::error!("{reason}");
+    }
+    drop(messages);
+    // A file that has changed since is a reload, once.
+    let mut file = Some(event_loop.file.first.clone());
+    loop {
+        match serve_node(event_loop, slow, &mut store, keep, file.take())? {
+            LoopEnd::Reload(next) => configure(event_loop, *next)?,
+            other => return Ok(other),
+        }
+    }
+}
+
+/// Makes the parts of the loop beside the node work with a configuration.
+fn configure(event_loop: &mut EventLoop<'_>, next: RunningConfig) -> Result<(), RunError> {
+    let is_other = next.settings.n4.peers != event_loop.running.settings.n4.peers;
+    *event_loop.running = next;
+    let settings = &event_loop.running.settings;
+    if is_other {
+        *event_loop.resolver = Resolver::start(&settings.n4).map_err(RunError::Resolver)?;
+    }
+    event_loop.sockets.neighbours = Neighbours::new(settings);
+    event_loop.service.configured(settings);
+    (event_loop.file.on_change)(settings);
+    Ok(())
+}
+
+/// Opens a node and serves it. A `file` that differs from the configuration in force is applied.
+fn serve_node(
+    event_loop: &mut EventLoop<'_>,
+    slow: &SlowPath,
+    store: &mut ConfigurationStore,
+    keep: &mut Keep,
+    file: Option<RunningConfig>,
+) -> Result<LoopEnd, RunError> {
     let mut messages = slow.messages()?;
     let mut out = Outbox::new();
-    let parts = NodeTables::attach(event_loop.settings, slow)?;
+    let settings = &event_loop.running.settings;
+    let parts = NodeTables::attach(settings, slow)?;
     if parts.record.get().is_none() && keep.is_new() {
         next_second(event_loop.shutdown);
     }
-    let mut node = Node::open(event_loop.settings, parts, keep, Now::read(), &mut out)?;
+    let mut node = Node::open(settings, parts, keep, Now::read(), &mut out)?;
     if !event_loop.shutdown.is_requested() {
         node.clear_obsolete_exit(Now::read());
     }
-    set_peer_addresses(&mut node, event_loop.resolver.as_deref());
+    set_peer_addresses(&mut node, event_loop.resolver.as_ref());
     event_loop.service.attached(slow)?;
-    let ended = serve(event_loop, &mut node, slow, &mut messages, &mut out);
+    let running = event_loop.running.clone();
+    let mut reloader = Reloader {
+        file: event_loop.file,
+        running: &running,
+        store,
+        messages: &mut messages,
+        next: None,
+    };
+    if let Some(file) = file {
+        let report = reloader.reload_to(file, node.sessions(), true);
+        if !report.changes.is_empty() || !report.refusals.is_empty() {
+            reload::log(&report);
+        }
+    }
+    let ended = serve(event_loop, &mut node, slow, &mut reloader, &mut out);
     event_loop.service.detached();
     if matches!(ended, Ok(LoopEnd::Shutdown)) {
         log_end(&node);
@@ -212,13 +291,16 @@ fn serve(
     event_loop: &mut EventLoop<'_>,
     node: &mut Node,
     slow: &SlowPath,
-    messages: &mut Messages,
+    reloader: &mut Reloader<'_>,
     out: &mut Outbox,
 ) -> Result<LoopEnd, RunError> {
-    let EventLoop { sockets, resolver, shutdown, service, .. } = event_loop;
+    let EventLoop { file, sockets, resolver, shutdown, service, .. } = event_loop;
     while !shutdown.is_immediate() {
+        if let Some(next) = reloader.next.take() {
+            return Ok(LoopEnd::Reload(Box::new(next)));
+        }
         if resolver.as_mut().is_some_and(|resolver| resolver.collect()) {
-            set_peer_addresses(node, resolver.as_deref());
+            set_peer_addresses(node, resolver.as_ref());
         }
         let now = Now::read();
         if shutdown.is_requested() {
@@ -228,19 +310,22 @@ fn serve(
             break;
         }
         let deadline = node.tick(now, out);
-        flush(node, sockets, messages, out, now);
+        flush(node, sockets, reloader.messages, out, now);
         let wait = deadline.map_or(WAIT, |at| at.saturating_sub(now.monotonic).min(WAIT));
-        let ready = sleep(slow, sockets, messages, &**service, wait)?;
+        let ready = sleep(slow, sockets, reloader.messages, &**service, wait)?;
         let now = Now::read();
         for index in ready {
             datagrams(node, sockets, index, now, out);
-            flush(node, sockets, messages, out, now);
+            flush(node, sockets, reloader.messages, out, now);
         }
-        if !hear(node, messages, now, out)? {
+        if !hear(node, reloader.messages, now, out)? {
             return Ok(LoopEnd::Detached);
         }
-        flush(node, sockets, messages, out, now);
-        service.serve(node, now);
+        flush(node, sockets, reloader.messages, out, now);
+        service.serve(node, reloader, now);
+        if reloader.next.is_none() && file.take_request() {
+            reload::log(&reloader.reload(node.sessions(), true));
+        }
     }
     Ok(LoopEnd::Shutdown)
 }

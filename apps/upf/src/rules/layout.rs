@@ -58,6 +58,8 @@ pub mod table {
     pub const PEERS: &str = "peers";
     /// `Record<NodeRecord>`: recovery time stamp and other state of the node.
     pub const NODE: &str = "node";
+    /// `Record<ConfigurationRecord>`: the configuration that both processes work with.
+    pub const CONFIGURATION: &str = "configuration";
 }
 
 /// Reference to a session, the value of a lookup.
@@ -284,6 +286,8 @@ pub mod message {
         pub const RULES: u32 = 16;
         /// A [`PathMessage`](super::PathMessage): send an echo request.
         pub const PROBE: u32 = 17;
+        /// A number (u64): the configuration of this generation is in the table `configuration`.
+        pub const CONFIGURATION: u32 = 18;
     }
 
     /// Event of a session. The session's pending event is the reliable notification, its state the

@@ -20,10 +20,14 @@ use super::{InstanceId, Refusal, Role, Source};
 /// Addresses of a peer in both families.
 type PeerAddresses = (Option<Ipv4Addr>, Option<Ipv6Addr>);
 
+/// Index of all network instances that the settings do not name. It is the same for every
+/// configuration, because rules and keys in the tables outlive a reload.
+const UNLISTED: InstanceId = InstanceId::MAX - 1;
+
 /// Network instances and interfaces of the settings.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// Names by index.
+    /// Names by index; empty for an index whose name is no longer configured.
     names: Vec<String>,
     interfaces: Vec<LocalInterface>,
 }
@@ -68,14 +72,14 @@ impl Network {
     /// Returns the index of all network instances that the settings do not name.
     #[must_use]
     pub const fn unlisted(&self) -> InstanceId {
-        self.names.len() as InstanceId
+        UNLISTED
     }
 
     /// Returns the network instance with a name, in text or label form. A name that the settings
     /// do not have exists if an interface serves all.
     #[must_use]
     pub fn instance(&self, name: NetworkInstance<'_>) -> Option<InstanceId> {
-        let index = self.names.iter().position(|known| name.is(known));
+        let index = self.names.iter().position(|known| !known.is_empty() && name.is(known));
         let unlisted = || {
             let serves_all = self.interfaces.iter().any(|it| it.instances.is_empty());
             serves_all.then(|| self.unlisted())

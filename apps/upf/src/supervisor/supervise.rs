@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{
     Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal,
 };
-use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 /// Names of the processes: the first argument of their command lines.
 const FAST: &str = "fast";
@@ -66,6 +66,9 @@ pub fn supervise(plan: &Plan) -> io::Result<u8> {
         }
         let due = processes.iter().filter_map(Process::due).chain(drain_end).min();
         let is_asked = signals.wait(due);
+        if signals.take_reload() {
+            reload(&processes);
+        }
         let is_over = drain_end.is_some_and(|end| is_asked || end <= Instant::now());
         if is_asked && !is_over {
             drain_end = begin_drain(&processes, plan.release);
@@ -81,6 +84,15 @@ pub fn supervise(plan: &Plan) -> io::Result<u8> {
                 return Ok(if code == 0 { others } else { code });
             }
         }
+    }
+}
+
+/// Passes SIGHUP to the control plane, which reads the configuration again. One that is being
+/// restarted reads it anyway.
+fn reload(processes: &[Process; 2]) {
+    let slow = processes.iter().find(|process| process.name == SLOW);
+    if let Some(child) = slow.and_then(|process| process.child.as_ref()) {
+        signal(child, Signal::HUP);
     }
 }
 
@@ -192,10 +204,11 @@ fn code(status: &ExitStatus) -> u8 {
     }
 }
 
-/// Wakes the supervisor when a child ends or this process is asked to end.
+/// Wakes the supervisor when a child ends or this process is asked to end or to reload.
 struct SignalPipe {
     children: UnixStream,
     end: UnixStream,
+    reload: UnixStream,
 }
 
 impl SignalPipe {
@@ -205,20 +218,32 @@ impl SignalPipe {
         let (end, theirs) = UnixStream::pair()?;
         signal_hook::low_level::pipe::register(SIGTERM, theirs.try_clone()?)?;
         signal_hook::low_level::pipe::register(SIGINT, theirs)?;
+        let (reload, theirs) = UnixStream::pair()?;
+        signal_hook::low_level::pipe::register(SIGHUP, theirs)?;
         children.set_nonblocking(true)?;
         end.set_nonblocking(true)?;
-        Ok(Self { children, end })
+        reload.set_nonblocking(true)?;
+        Ok(Self { children, end, reload })
     }
 
-    /// Waits for either, or until `until`. Returns true if this process is asked to end.
+    /// Returns true if this process was asked to reload the configuration since the last call.
+    fn take_reload(&mut self) -> bool {
+        let mut is_asked = false;
+        while matches!(self.reload.read(&mut [0; 64]), Ok(1..)) {
+            is_asked = true;
+        }
+        is_asked
+    }
+
+    /// Waits for any of them, or until `until`. Returns true if this process is asked to end.
     fn wait(&mut self, until: Option<Instant>) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
-        let mut both =
-            [PollFd::new(&self.children, PollFlags::IN), PollFd::new(&self.end, PollFlags::IN)];
+        let pipes = [&self.children, &self.end, &self.reload];
+        let mut pipes = pipes.map(|pipe| PollFd::new(pipe, PollFlags::IN));
         // An interruption is a signal, which is in one of the pipes.
-        let _ = poll(&mut both, left.as_ref());
+        let _ = poll(&mut pipes, left.as_ref());
         let mut octets = [0; 64];
         while matches!(self.children.read(&mut octets), Ok(1..)) {}
         let mut asked = false;

@@ -13,13 +13,18 @@ use crate::diagnostic::Diagnostic;
 
 type Complete = dyn Fn(&Configuration) -> Result<Value, Error> + Send + Sync;
 
-/// Function that checks `app` and returns default values for the rest of the configuration.
+/// Function that checks `app` and returns default values for the rest of the configuration, and
+/// the keys that the application itself changes while it runs.
 #[derive(Clone, Default)]
-pub(crate) struct AppDefaults(Option<Arc<Complete>>);
+pub(crate) struct AppDefaults {
+    complete: Option<Arc<Complete>>,
+    /// Paths of keys; `*` stands for any key.
+    changing: &'static [&'static str],
+}
 
 impl fmt::Debug for AppDefaults {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(if self.0.is_some() { "Completion" } else { "None" })
+        formatter.write_str(if self.complete.is_some() { "Completion" } else { "None" })
     }
 }
 
@@ -28,9 +33,25 @@ impl AppDefaults {
     pub(crate) fn new<S: DeserializeOwned>(
         defaults: impl Fn(&S, &Configuration) -> Result<Value, Error> + Send + Sync + 'static,
     ) -> Self {
-        Self(Some(Arc::new(move |raw: &Configuration| {
+        let complete: Arc<Complete> = Arc::new(move |raw: &Configuration| {
             defaults(&settings(raw.app.as_ref()).map_err(in_the_whole)?, raw)
-        })))
+        });
+        Self { complete: Some(complete), changing: &[] }
+    }
+
+    /// Adds the keys that the application itself changes while it runs.
+    pub(crate) fn changing(self, changing: &'static [&'static str]) -> Self {
+        Self { changing, ..self }
+    }
+
+    /// Removes the keys that the application itself changes from a configuration, and objects that
+    /// are empty then.
+    pub(crate) fn without_changing(&self, mut configuration: Value) -> Value {
+        for path in self.changing {
+            let keys: Vec<&str> = path.split('.').collect();
+            remove(&mut configuration, &keys);
+        }
+        configuration
     }
 
     /// Merges the derived defaults into `raw`. `value` is the same configuration as JSON.
@@ -39,9 +60,25 @@ impl AppDefaults {
         raw: Configuration,
         mut value: Value,
     ) -> Result<Configuration, Error> {
-        let Some(complete) = &self.0 else { return Ok(raw) };
+        let Some(complete) = &self.complete else { return Ok(raw) };
         lay_under(&mut value, complete(&raw)?);
         parse_value("the defaults of the application", value)
+    }
+}
+
+/// Removes the value at a path, of which `*` stands for any key, and objects that are empty then.
+fn remove(value: &mut Value, path: &[&str]) {
+    let (Value::Object(map), Some((first, rest))) = (value, path.split_first()) else { return };
+    let is_meant = |key: &String| *first == "*" || key == first;
+    let keys: Vec<String> = map.keys().filter(|key| is_meant(key)).cloned().collect();
+    for key in keys {
+        if let Some(below) = map.get_mut(&key).filter(|_| !rest.is_empty()) {
+            remove(below, rest);
+            if below.as_object().is_none_or(|below| !below.is_empty()) {
+                continue;
+            }
+        }
+        map.remove(&key);
     }
 }
 
@@ -75,6 +112,16 @@ mod tests {
 
     use super::*;
     use crate::config::{parse, plan::Source};
+
+    #[test]
+    fn keys_that_the_application_changes_are_left_out() {
+        let defaults = AppDefaults::default().changing(&["app.pools", "app.*.names", "app.n4.x"]);
+        let one = json!({ "app": { "n3": { "names": [1], "port": 1 }, "n4": { "x": 1 } } });
+        let other = json!({ "app": { "n3": { "port": 1 }, "pools": [] } });
+        let [one, other] = [one, other].map(|it| defaults.without_changing(it));
+        assert_eq!(one, json!({ "app": { "n3": { "port": 1 } } }));
+        assert_eq!(one, other);
+    }
 
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

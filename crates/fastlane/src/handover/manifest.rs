@@ -18,7 +18,8 @@ pub(crate) struct Manifest {
     pub(super) release: String,
     /// Name of the program.
     pub(super) program: String,
-    /// Its configuration without steering rules.
+    /// Its configuration without what may change while it runs: steering rules, and the keys of
+    /// [`Program::changing`](crate::Program::changing).
     pub(super) configuration: Value,
     /// The tables. Their descriptors are writable.
     pub(super) tables: Vec<TableFacts>,
@@ -36,7 +37,7 @@ impl Manifest {
         Self {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             program: plan.source.program.clone(),
-            configuration: without_rules(plan),
+            configuration: plan.source.app_defaults.without_changing(without_rules(plan)),
             tables: vec![],
             ports: Default::default(),
             messages: None,

@@ -41,8 +41,8 @@ impl Sessions {
         let life = t1.saturating_mul(settings.n4.n1.into());
         let mut this = Self {
             network: settings.network(),
-            shape: TeidLayout::of(settings.sessions as usize),
-            places: SessionIndices::open(&store),
+            shape: TeidLayout::of(settings.session_room() as usize),
+            places: SessionIndices::open(&store, settings.sessions),
             addresses: pools(settings, life.saturating_add(GRACE)),
             life,
             settings: settings.clone(),

@@ -46,7 +46,7 @@ impl Context {
             Ok((name.clone(), rule))
         };
         Ok(Self {
-            shape: TeidLayout::of(settings.sessions as usize),
+            shape: TeidLayout::of(settings.session_room() as usize),
             network: settings.network(),
             predefined: settings.predefined.iter().map(read).collect::<Result<_, _>>()?,
             held_packets: settings.limits.held_packets,

@@ -53,8 +53,10 @@ macro_rules! causes {
 /// Entry behind all reasons: packets that a lane holds now, and packets lost with lanes that held
 /// them.
 pub const HOLDING: u32 = DROP_REASONS.len() as u32;
+/// Entry behind it: the generation of the configuration that a lane works with.
+pub const CONFIGURED: u32 = HOLDING + 1;
 /// Entries of the table of drop reasons.
-pub const ENTRIES: usize = DROP_REASONS.len() + 1;
+pub const ENTRIES: usize = DROP_REASONS.len() + 2;
 
 causes! {
     /// Uplink packet forwarded.
