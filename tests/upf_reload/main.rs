@@ -1,18 +1,20 @@
 //! Change without restart: `upf reload` under traffic of stamped packets. Each packet that was sent
 //! arrives, whatever the reload does for other sessions.
 
-mod site;
+mod reload_site;
 
 use fastlane_pfcp::Cause;
 use fastlane_tests::eventually;
 use fastlane_tests::upf::{Driver, Session};
+use reload_site::{
+    INTERNET, INTRANET, ReloadSite, add_intranet, establish, is_soak, refused, reload, reloaded,
+};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use site::{INTERNET, INTRANET, Site, add_intranet, establish, is_soak, refused, reload, reloaded};
 
 /// Adds a network instance with its pool, changes limits, and removes the network instance, all
 /// under traffic of other sessions.
-fn networks_come_and_go(mut site: Site) {
+fn networks_come_and_go(mut site: ReloadSite) {
     let sessions: Vec<Session> = (1..=10).map(|it| site.establish(it, INTERNET)).collect();
     let stamp = site.smf.heartbeat();
     let original = site.upf.read_file();
@@ -55,14 +57,14 @@ fn networks_come_and_go(mut site: Site) {
 
 #[test]
 fn networks_come_and_go_under_traffic_on_af_packet() {
-    let site = Site::start("reload-packet", Driver::AfPacket, 64, &[]);
+    let site = ReloadSite::start("reload-packet", Driver::AfPacket, 64, &[]);
     let Some(site) = site else { return };
     networks_come_and_go(site);
 }
 
 #[test]
 fn networks_come_and_go_under_traffic_on_af_xdp() {
-    let Some(site) = Site::start("reload-xdp", Driver::AfXdp, 64, &[]) else { return };
+    let Some(site) = ReloadSite::start("reload-xdp", Driver::AfXdp, 64, &[]) else { return };
     networks_come_and_go(site);
 }
 
@@ -77,7 +79,9 @@ fn resources(process: u32) -> [u64; 2] {
 
 #[test]
 fn many_reloads_lose_no_packet_and_leak_nothing() {
-    let Some(mut site) = Site::start("reload-many", Driver::AfPacket, 64, &[]) else { return };
+    let Some(mut site) = ReloadSite::start("reload-many", Driver::AfPacket, 64, &[]) else {
+        return;
+    };
     let sessions: Vec<Session> = (1..=10).map(|it| site.establish(it, INTERNET)).collect();
     let original = site.upf.read_file();
     let reloads: u32 = if is_soak() { 1000 } else { 50 };
@@ -116,7 +120,9 @@ fn many_reloads_lose_no_packet_and_leak_nothing() {
 #[test]
 fn capacity_is_doubled_under_traffic() {
     let changes = [("reserved-sessions", json!(64))];
-    let Some(mut site) = Site::start("reload-double", Driver::AfXdp, 32, &changes) else { return };
+    let Some(mut site) = ReloadSite::start("reload-double", Driver::AfXdp, 32, &changes) else {
+        return;
+    };
     let sessions: Vec<Session> = (1..=32).map(|it| site.establish(it, INTERNET)).collect();
     assert_eq!(refused(&mut site.smf, 33, INTERNET), Cause::NO_RESOURCES_AVAILABLE);
     let more: Vec<Session> = site.assert_no_loss(&sessions, 3000, |smf, lab, upf| {
@@ -139,7 +145,9 @@ fn capacity_is_doubled_under_traffic() {
 
 #[test]
 fn what_cannot_change_is_named_and_nothing_changes() {
-    let Some(mut site) = Site::start("reload-refused", Driver::AfPacket, 64, &[]) else { return };
+    let Some(mut site) = ReloadSite::start("reload-refused", Driver::AfPacket, 64, &[]) else {
+        return;
+    };
     let session = site.establish(1, INTERNET);
     let original = site.upf.read_file();
     let changed = |it: &mut Value| {
@@ -186,7 +194,9 @@ fn what_cannot_change_is_named_and_nothing_changes() {
 
 #[test]
 fn a_signal_reloads_the_file() {
-    let Some(mut site) = Site::start("reload-signal", Driver::AfPacket, 64, &[]) else { return };
+    let Some(mut site) = ReloadSite::start("reload-signal", Driver::AfPacket, 64, &[]) else {
+        return;
+    };
     let session = site.establish(1, INTERNET);
     let added = site.assert_no_loss(&[session], 3000, |smf, _, upf| {
         let mut configuration = upf.read_file();
@@ -210,7 +220,9 @@ fn a_signal_reloads_the_file() {
 /// configuration: pool, network instance, steering and lanes agree.
 #[test]
 fn a_slow_path_killed_during_a_reload_leaves_no_mixture() {
-    let Some(mut site) = Site::start("reload-killed", Driver::AfPacket, 64, &[]) else { return };
+    let Some(mut site) = ReloadSite::start("reload-killed", Driver::AfPacket, 64, &[]) else {
+        return;
+    };
     let sessions: Vec<Session> = (1..=10).map(|it| site.establish(it, INTERNET)).collect();
     let original = site.upf.read_file();
     let kills: u32 = if is_soak() { 200 } else { 12 };
@@ -248,5 +260,32 @@ fn a_slow_path_killed_during_a_reload_leaves_no_mixture() {
     }
     eprintln!("{kills} kills, {cut} of them before the reply");
     sessions.iter().for_each(|session| site.smf.delete(session));
+    site.upf.stop();
+}
+
+/// A fast path whose file has changed since its predecessor started takes over tables and ports: it
+/// finds the configuration in force in the tables.
+#[test]
+fn a_fast_path_killed_after_a_reload_keeps_all_sessions() {
+    let site = ReloadSite::start("reload-fast", Driver::AfXdp, 64, &[]);
+    let Some(mut site) = site else { return };
+    let sessions: Vec<Session> = (1..=10).map(|it| site.establish(it, INTERNET)).collect();
+    let stamp = site.smf.heartbeat();
+    site.upf.wait_for("holding ");
+    reloaded(&site.lab, &site.upf, add_intranet);
+    let added = site.establish(11, INTRANET);
+    site.assert_intranet(&[added], 100);
+    site.upf.kill("fast");
+    eventually("the next fast path forwards", || {
+        site.traffic.send_uplink(&sessions[0]);
+        site.traffic.collect()[0].len() == 1
+    });
+    assert_eq!(site.smf.heartbeat(), stamp, "tables and Recovery Time Stamp survive");
+    site.assert_no_loss(&sessions, 300, |_, _, _| ());
+    site.assert_intranet(&[added], 100);
+    // The file is in force: there is nothing to reload.
+    let file = site.upf.file().to_str().expect("UTF-8");
+    let (status, text) = site.lab.upf_command(&["reload", file]);
+    assert_eq!((status, text.as_str()), (Some(0), "nothing differs\n"));
     site.upf.stop();
 }

@@ -142,8 +142,8 @@ enum Command {
         #[command(flatten)]
         asked: ApiArguments,
     },
-    /// Apply the configuration file of a running UPF while packets flow, and print what has changed.
-    /// What cannot change without a restart is named, and then nothing is changed.
+    /// Apply the configuration file of a running UPF while packets flow, and print each change.
+    /// Keys that cannot change without a restart are named, and then nothing is changed.
     Reload {
         /// The configuration with which the UPF was started; it finds the API and is compared with
         /// the file that the UPF runs. Default: that file, of the UPF at --api.

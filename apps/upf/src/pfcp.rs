@@ -18,6 +18,7 @@ pub mod resolver;
 pub mod run;
 pub mod sessions;
 pub mod shutdown;
+pub mod sockets;
 
 pub use associations::Peer;
 pub use node::Node;

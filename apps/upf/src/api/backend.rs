@@ -47,7 +47,7 @@ impl Backend {
     }
 }
 
-/// What follows from the settings.
+/// Values that follow from the settings.
 struct Configured {
     instances: Vec<String>,
     network: Network,

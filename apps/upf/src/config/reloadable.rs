@@ -1,4 +1,4 @@
-//! What of a configuration can change while the UPF runs.
+//! Check of a reload: the changes that a running UPF can make, and the reasons against others.
 
 use super::Role;
 use super::change::{Change, difference};

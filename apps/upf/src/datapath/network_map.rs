@@ -74,7 +74,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Place where a lane and its thread exchange maps.
 #[derive(Debug, Default)]
 struct Exchange {
-    /// Whose turn it is to take the content.
+    /// Side that may take the content.
     state: AtomicU8,
     /// A map with its generation. The state says who uses it, so nobody waits for the lock.
     content: Mutex<Option<(u64, Box<NetworkMap>)>>,

@@ -1,7 +1,7 @@
 //! Sessions that stand in the way of a reload, because they use what it would remove.
 //!
-//! A session belongs to its SMF, and without the feature EPFAR of TS 29.244 a UPF cannot report that
-//! it has ended one. So the reload is refused while there are such sessions.
+//! A session belongs to its SMF, and without the feature EPFAR of TS 29.244 a UPF cannot report
+//! that it has ended one. So the reload is refused while there are such sessions.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -23,7 +23,7 @@ pub(crate) fn is_soak() -> bool {
 }
 
 /// A running UPF with everything around it.
-pub(crate) struct Site {
+pub(crate) struct ReloadSite {
     pub(crate) lab: UpfLab,
     pub(crate) upf: Upf,
     pub(crate) smf: Smf,
@@ -32,7 +32,7 @@ pub(crate) struct Site {
     intranet: Traffic,
 }
 
-impl Site {
+impl ReloadSite {
     /// Starts a UPF for up to `sessions` sessions, with `changes` of `app`. Returns `None` after a
     /// skip.
     pub(crate) fn start(
