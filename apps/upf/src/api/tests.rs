@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::metrics::Snapshot;
 use super::view::{DrainView, DryRun, TraceSubject};
-use super::{NodeView, QueryReceiver, RouteSource, answer, drain_client, serve};
+use super::{NodeView, QueryReceiver, RouteSource, answer, drain_client, reload_client, serve};
 use crate::api::client::{Request, ask};
 use crate::datapath::classify::PacketFields;
 use crate::pfcp::ReloadReport;
@@ -214,8 +214,11 @@ fn what_is_described_is_what_is_served() {
         assert!(document["components"]["schemas"]["SessionView"].is_object());
         for (path, methods) in described {
             let of: Vec<&String> = methods.as_object().unwrap().keys().collect();
-            let allowed: &[&str] =
-                if path == "/drain" { &["delete", "get", "put"] } else { &["get"] };
+            let allowed: &[&str] = match path.as_str() {
+                "/drain" => &["delete", "get", "put"],
+                "/reload" => &["get", "put"],
+                _ => &["get"],
+            };
             assert_eq!(of, allowed, "{path}: read only");
             let path = path.replace("{seid}", "0x5");
             let text = get(address, &path);
@@ -341,5 +344,19 @@ fn one_who_says_nothing_keeps_nobody_out() {
         let silent: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(address).unwrap()).collect();
         assert!(get(address, "/healthz").ends_with("ok\n"));
         drop(silent);
+    });
+}
+
+#[test]
+fn a_reload_that_is_refused_tells_all_reasons() {
+    with(1, |address| {
+        for is_applied in [false, true] {
+            let file = std::path::Path::new("/etc/upf & co.json");
+            let refused = reload_client::reload(address, Some(file), is_applied, true);
+            let text = refused.unwrap_err().to_string();
+            assert_eq!(text, "nothing was changed:\n  no: why");
+        }
+        let answer = exchange(address, "PUT /reload?content=x HTTP/1.0\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.0 400"), "a request has no content: {answer}");
     });
 }

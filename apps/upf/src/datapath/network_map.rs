@@ -212,3 +212,71 @@ impl MapBuilder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fastlane::table::{RecordWriter, Spec};
+    use fastlane_testing::sleeping_lane;
+    use serde_json::json;
+
+    use super::*;
+
+    fn running(instances: &[&str], before: Option<&RunningConfig>) -> RunningConfig {
+        let configuration = json!({
+            "ports": { "n3": { "driver": { "memory": {} } }, "n6": { "driver": { "memory": {} } } },
+            "app": {
+                "node-id": "192.0.2.1",
+                "n4": { "addresses": ["192.0.2.1"] },
+                "interfaces": {
+                    "n3": { "port": "n3", "role": "n3", "addresses": ["10.3.0.1"] },
+                    "n6": { "port": "n6", "role": "n6", "network-instances": instances },
+                },
+            },
+        });
+        let configuration: fastlane::config::raw::Configuration =
+            serde_json::from_value(configuration).unwrap();
+        let settings = serde_json::from_value(configuration.app.clone().unwrap()).unwrap();
+        let running = RunningConfig::new(&configuration, settings);
+        before.map_or(running.clone(), |before| running.following(before).unwrap())
+    }
+
+    /// Calls `take` until a map is there, as a lane does each turn.
+    fn taken(updates: &MapUpdates, map: &mut NetworkMap) -> u64 {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let exchange = |new: &mut NetworkMap| std::mem::swap(map, new);
+            if let Some(generation) = updates.take(exchange) {
+                return generation;
+            }
+            assert!(Instant::now() < end, "no map is offered");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_lane_exchanges_the_map_of_each_generation_once() {
+        let memory = Spec::record::<ConfigurationRecord>("configuration").create().unwrap();
+        let mut writer =
+            RecordWriter::<ConfigurationRecord>::attach(&memory, &sleeping_lane()).unwrap();
+        let reader = RecordReader::attach(&memory).unwrap();
+        let mut current = running(&["internet"], None);
+        let port = |name: &str| Ok(PortId(u16::from(name == "n6")));
+        let mut map = NetworkMap::new(&current.settings, 2, port).unwrap();
+        let ports = ["n3", "n6"].map(str::to_owned).to_vec();
+        let updates = MapUpdates::start(reader, ports, 1).unwrap();
+        let mut names = vec!["internet"];
+        for name in ["a", "b", "c"] {
+            names = vec![name];
+            current = running(&names, Some(&current));
+            writer.set(&current.record().unwrap()).unwrap();
+            updates.announce(current.generation);
+            updates.announce(current.generation); // a reminder
+            assert_eq!(taken(&updates, &mut map), current.generation);
+            let number = current.settings.instance(name).unwrap();
+            assert_eq!(map.instances, [number], "network instances keep their numbers");
+        }
+        assert_eq!((names, current.generation), (vec!["c"], 4));
+        std::thread::sleep(STEP * 5);
+        assert_eq!(updates.take(|_| ()), None, "each map is offered once");
+    }
+}

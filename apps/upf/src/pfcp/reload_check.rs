@@ -164,3 +164,100 @@ impl Removal {
         is_here && addresses.any(|it| contains(pool.prefix, it) && !is_left(it))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::session::{Source, UserAddress};
+    use crate::store::typical;
+
+    fn settings(change: impl Fn(&mut Value)) -> Settings {
+        let mut settings = json!({
+            "node-id": "192.0.2.1",
+            "n4": { "addresses": ["192.0.2.1"] },
+            "interfaces": {
+                "n3": { "port": "n3", "role": "n3", "network-instances": ["access"],
+                        "addresses": ["10.3.0.1", "10.3.0.2"] },
+                "n6": { "port": "n6", "role": "n6", "network-instances": ["internet"] },
+                "n6b": { "port": "n6b", "role": "n6", "network-instances": ["ims"] },
+            },
+            "pools": [
+                { "network-instance": "internet", "prefix": "10.45.0.0/16" },
+                { "network-instance": "ims", "prefix": "10.45.0.0/16" },
+            ],
+            "predefined": { "web": { "precedence": 1, "flows": [] } },
+        });
+        change(&mut settings);
+        let mut settings: Settings = serde_json::from_value(settings).unwrap();
+        settings.numbering = ["access", "ims", "internet"].map(str::to_owned).to_vec();
+        settings
+    }
+
+    /// Returns a session with a tunnel at 10.3.0.1 and the address 10.45.0.5 of `internet`.
+    fn session(predefined: &[&str]) -> (Session, Vec<UeKey>) {
+        let mut session = typical(0);
+        let address = Ipv4Addr::new(10, 45, 0, 5);
+        let user = UserAddress { v4: Some(address), v6: None, is_ours: true };
+        for pdr in &mut session.pdrs {
+            pdr.user = Some(user);
+            pdr.instance = Some(if pdr.source == Source::Access { 0 } else { 2 });
+            pdr.predefined = predefined.iter().map(|name| (*name).to_owned()).collect();
+            if let Some(tunnel) = &mut pdr.tunnel {
+                (tunnel.v4, tunnel.v6) = (Some(Ipv4Addr::new(10, 3, 0, 1)), None);
+            }
+        }
+        for far in &mut session.fars {
+            far.forwarding.iter_mut().for_each(|it| it.instance = None);
+            far.duplicating.clear();
+        }
+        (session, vec![UeKey::v4(2, address)])
+    }
+
+    /// Returns what the session uses of that which a change removes.
+    fn used(change: impl Fn(&mut Value)) -> Vec<Removed> {
+        let removal = Removal::new(&settings(|_| ()), &settings(change));
+        let (session, users) = session(&["web"]);
+        removal.used_by(&session, &users)
+    }
+
+    #[test]
+    fn what_a_session_uses_is_found() {
+        let internet = Removed::Instance("internet".to_owned());
+        let pool = Removed::Pool("10.45.0.0/16".to_owned());
+        let without_internet = |it: &mut Value| {
+            it["interfaces"]["n6"]["network-instances"] = json!(["other"]);
+            it["pools"] = json!([{ "network-instance": "ims", "prefix": "10.45.0.0/16" }]);
+        };
+        assert_eq!(used(without_internet), [internet, pool.clone()]);
+        let without_pools = |it: &mut Value| it["pools"] = json!([]);
+        assert_eq!(used(without_pools), [pool]);
+        let without_address =
+            |it: &mut Value| it["interfaces"]["n3"]["addresses"] = json!(["10.3.0.2"]);
+        assert_eq!(used(without_address), [Removed::Address([10, 3, 0, 1].into())]);
+        let without_rules = |it: &mut Value| it["predefined"] = json!({});
+        assert_eq!(used(without_rules), [Removed::Predefined("web".to_owned())]);
+    }
+
+    #[test]
+    fn what_no_session_uses_can_go() {
+        let without_ims = |it: &mut Value| {
+            it["interfaces"].as_object_mut().unwrap().remove("n6b");
+            it["pools"] = json!([{ "network-instance": "internet", "prefix": "10.45.0.0/16" }]);
+        };
+        assert_eq!(used(without_ims), []);
+        let without_address =
+            |it: &mut Value| it["interfaces"]["n3"]["addresses"] = json!(["10.3.0.1"]);
+        assert_eq!(used(without_address), []);
+        // A larger pool has the addresses of the former one, a smaller one those in use.
+        for prefix in ["10.44.0.0/15", "10.45.0.0/24"] {
+            let resized = |it: &mut Value| it["pools"][0]["prefix"] = json!(prefix);
+            assert_eq!(used(resized), []);
+        }
+        let elsewhere = |it: &mut Value| it["pools"][0]["prefix"] = json!("10.45.1.0/24");
+        assert_eq!(used(elsewhere).len(), 1);
+    }
+}
