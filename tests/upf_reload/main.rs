@@ -3,11 +3,14 @@
 
 mod reload_site;
 
-use fastlane_pfcp::Cause;
+use std::time::{Duration, Instant};
+
+use fastlane_pfcp::{Cause, Message};
 use fastlane_tests::eventually;
+use fastlane_tests::upf::messages::{self, SessionRequest};
 use fastlane_tests::upf::{Driver, Session};
 use reload_site::{
-    INTERNET, INTRANET, ReloadSite, add_intranet, establish, is_soak, refused, reload, reloaded,
+    EXTRANET, INTERNET, ReloadSite, add_extranet, establish, is_soak, refused, reload, reloaded,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -19,17 +22,17 @@ fn networks_come_and_go(mut site: ReloadSite) {
     let stamp = site.smf.heartbeat();
     let original = site.upf.read_file();
     let added = site.assert_no_loss(&sessions, 3000, |smf, lab, upf| {
-        let cause = refused(smf, 90, INTRANET);
+        let cause = refused(smf, 90, EXTRANET);
         assert_eq!(cause, Cause::RULE_CREATION_MODIFICATION_FAILURE);
-        let text = reloaded(lab, upf, add_intranet);
+        let text = reloaded(lab, upf, add_extranet);
         assert!(text.ends_with("in force\n"), "{text}");
         for place in ["+ app.interfaces.n6b: ", "app.pools: ", "ports.n6b.steer: "] {
             assert!(text.contains(place), "{place}: {text}");
         }
-        establish(smf, 11, INTRANET)
+        establish(smf, 11, EXTRANET)
     });
     assert_eq!(added.ue.octets()[..2], [10, 46], "from the pool that was added");
-    site.assert_intranet(&[added], 300);
+    site.assert_extranet(&[added], 300);
     site.assert_no_loss(&sessions, 1500, |_, lab, upf| {
         let text = reloaded(lab, upf, |it| it["app"]["limits"] = json!({"pdrs": 2, "held-ms": 7}));
         assert!(text.contains("app.limits.pdrs: 32 -> 2"), "{text}");
@@ -39,15 +42,15 @@ fn networks_come_and_go(mut site: ReloadSite) {
     site.assert_no_loss(&sessions, 1500, |_, lab, upf| {
         let (status, text) = reload(lab, upf, remove);
         assert_eq!(status, Some(1), "{text}");
-        assert!(text.contains("1 sessions use the network instance `intranet`"), "{text}");
+        assert!(text.contains("1 sessions use the network instance `extranet`"), "{text}");
         assert!(text.contains("1 sessions use addresses of 10.46.0.0/16"), "{text}");
     });
-    site.assert_intranet(&[added], 300);
+    site.assert_extranet(&[added], 300);
     site.smf.delete(&added);
     site.assert_no_loss(&sessions, 3000, |smf, lab, upf| {
         let text = reloaded(lab, upf, remove);
         assert!(text.ends_with("in force\n"), "{text}");
-        let cause = refused(smf, 91, INTRANET);
+        let cause = refused(smf, 91, EXTRANET);
         assert_eq!(cause, Cause::RULE_CREATION_MODIFICATION_FAILURE);
     });
     assert_eq!(site.smf.heartbeat(), stamp, "no restart");
@@ -66,6 +69,35 @@ fn networks_come_and_go_under_traffic_on_af_packet() {
 fn networks_come_and_go_under_traffic_on_af_xdp() {
     let Some(site) = ReloadSite::start("reload-xdp", Driver::AfXdp, 64, &[]) else { return };
     networks_come_and_go(site);
+}
+
+#[test]
+fn peers_limits_and_predefined_rules_change_under_traffic() {
+    let site = ReloadSite::start("reload-limits", Driver::AfPacket, 64, &[]);
+    let Some(mut site) = site else { return };
+    let sessions: Vec<Session> = (1..=10).map(|it| site.establish(it, INTERNET)).collect();
+    let complex = SessionRequest { is_complex: true, ..SessionRequest::open(80, 1 << 40) };
+    site.assert_no_loss(&sessions, 3000, |smf, lab, upf| {
+        assert!(smf.try_establish(&complex).is_accepted(), "three PDRs");
+        let text = reloaded(lab, upf, |it| {
+            it["app"]["limits"] = json!({"pdrs": 2});
+            it["app"]["n4"]["allow"] = json!(["10.99.0.0/16"]);
+            it["app"]["n4"]["heartbeat-s"] = json!(2);
+            let rule = json!({"precedence": 1, "flows": ["permit out ip from any to assigned"]});
+            it["app"]["predefined"] = json!({"all": rule});
+        });
+        assert_eq!(text.lines().count(), 5, "four changes and the result: {text}");
+        let more = SessionRequest { cp_seid: 81, ..complex };
+        assert_eq!(smf.try_establish(&more), Cause::RULE_CREATION_MODIFICATION_FAILURE);
+        // The association stays, and its sessions are served; a new one is refused.
+        let _ = establish(smf, 82, INTERNET);
+        let sequence = smf.next_sequence();
+        let response = smf.request(&messages::associate(sequence, 3_900_000_000));
+        let group = Message::parse(&response).expect("PFCP").0.group();
+        assert_eq!(group.need::<Cause>(), Ok(Cause::REQUEST_REJECTED), "not allowed any more");
+    });
+    site.assert_no_loss(&sessions, 300, |_, _, _| ());
+    site.upf.stop();
 }
 
 /// Returns the number of open descriptors and the memory in KiB of a process.
@@ -88,19 +120,22 @@ fn many_reloads_lose_no_packet_and_leak_nothing() {
     let first = reloads / 5;
     let processes = ["fast", "slow"].map(|path| site.upf.process_id(path));
     let mut before = [[0; 2]; 2];
+    let mut took = Duration::ZERO;
     for part in 0..5 {
         let numbers = part * first..(part + 1) * first;
         site.assert_no_loss(&sessions, u64::from(first) * 150, |_, lab, upf| {
+            let begin = Instant::now();
             for number in numbers {
                 let is_added = number % 2 == 0;
                 reloaded(lab, upf, |it| {
                     *it = original.clone();
                     it["app"]["limits"] = json!({"held-ms": 1000 + number});
                     if is_added {
-                        add_intranet(it);
+                        add_extranet(it);
                     }
                 });
             }
+            took += begin.elapsed();
         });
         let now = processes.map(resources);
         if part == 0 {
@@ -109,6 +144,7 @@ fn many_reloads_lose_no_packet_and_leak_nothing() {
         eprintln!("after part {part}: files and KiB of fast and slow path: {now:?}");
     }
     assert_eq!(["fast", "slow"].map(|path| site.upf.process_id(path)), processes, "no restart");
+    eprintln!("{reloads} reloads, {:?} each", took / reloads);
     let after = processes.map(resources);
     for (before, after) in before.iter().zip(after) {
         assert_eq!(before[0], after[0], "open files");
@@ -151,7 +187,7 @@ fn what_cannot_change_is_named_and_nothing_changes() {
     let session = site.establish(1, INTERNET);
     let original = site.upf.read_file();
     let changed = |it: &mut Value| {
-        add_intranet(it);
+        add_extranet(it);
         it["app"]["node-id"] = json!("10.40.0.9");
         it["app"]["limits"] = json!({"reassemblies-per-lane": 8});
         it["lanes"]["burst"] = json!(16);
@@ -169,7 +205,7 @@ fn what_cannot_change_is_named_and_nothing_changes() {
             assert!(text.contains(&format!("\n  {place}: ")), "{place}: {text}");
         }
         // Not even what could have changed.
-        assert_eq!(refused(smf, 90, INTRANET), Cause::RULE_CREATION_MODIFICATION_FAILURE);
+        assert_eq!(refused(smf, 90, EXTRANET), Cause::RULE_CREATION_MODIFICATION_FAILURE);
         // The check finds the same.
         let file = upf.file().to_str().expect("UTF-8");
         let (status, checked) = lab.upf_command(&["reload", "--check", file]);
@@ -205,13 +241,13 @@ fn a_signal_reloads_the_file() {
         upf.signal(Signal::HUP);
         upf.wait_for("reload: nothing was changed: app.node-id");
         configuration["app"]["node-id"] = json!("10.40.0.1");
-        add_intranet(&mut configuration);
+        add_extranet(&mut configuration);
         upf.write_file(&configuration);
         upf.signal(Signal::HUP);
         upf.wait_for("the configuration is that of the file (number 2)");
-        establish(smf, 2, INTRANET)
+        establish(smf, 2, EXTRANET)
     });
-    site.assert_intranet(&[added], 300);
+    site.assert_extranet(&[added], 300);
     site.assert_no_loss(&[session], 300, |_, _, _| ());
     site.upf.stop();
 }
@@ -231,13 +267,13 @@ fn a_slow_path_killed_during_a_reload_leaves_no_mixture() {
         let next = 100 + number;
         let added = site.assert_no_loss(&sessions, 3000, |smf, lab, upf| {
             let mut configuration = original.clone();
-            add_intranet(&mut configuration);
+            add_extranet(&mut configuration);
             upf.write_file(&configuration);
             let status = std::thread::scope(|scope| {
                 let file = upf.file().to_str().expect("UTF-8");
                 let reload = scope.spawn(move || lab.upf_command(&["reload", file]));
                 // A reload takes some ten milliseconds, most of them for the start of the command.
-                let moment = std::time::Duration::from_millis(60) * (number + 1) / kills;
+                let moment = Duration::from_millis(60) * (number + 1) / kills;
                 std::thread::sleep(moment);
                 upf.kill("slow");
                 reload.join().expect("the thread does not panic").0
@@ -245,9 +281,9 @@ fn a_slow_path_killed_during_a_reload_leaves_no_mixture() {
             cut += u32::from(status != Some(0));
             // The successor reads the file: it is the new configuration in the end.
             smf.heartbeat();
-            establish(smf, next, INTRANET)
+            establish(smf, next, EXTRANET)
         });
-        site.assert_intranet(&[added], 100);
+        site.assert_extranet(&[added], 100);
         site.smf.delete(&added);
         site.upf.write_file(&original);
         let file = site.upf.file().to_str().expect("UTF-8").to_owned();
@@ -255,7 +291,7 @@ fn a_slow_path_killed_during_a_reload_leaves_no_mixture() {
             let (status, _) = site.lab.upf_command(&["reload", &file]);
             status == Some(0)
         });
-        let cause = refused(&mut site.smf, 90, INTRANET);
+        let cause = refused(&mut site.smf, 90, EXTRANET);
         assert_eq!(cause, Cause::RULE_CREATION_MODIFICATION_FAILURE);
     }
     eprintln!("{kills} kills, {cut} of them before the reply");
@@ -272,9 +308,9 @@ fn a_fast_path_killed_after_a_reload_keeps_all_sessions() {
     let sessions: Vec<Session> = (1..=10).map(|it| site.establish(it, INTERNET)).collect();
     let stamp = site.smf.heartbeat();
     site.upf.wait_for("holding ");
-    reloaded(&site.lab, &site.upf, add_intranet);
-    let added = site.establish(11, INTRANET);
-    site.assert_intranet(&[added], 100);
+    reloaded(&site.lab, &site.upf, add_extranet);
+    let added = site.establish(11, EXTRANET);
+    site.assert_extranet(&[added], 100);
     site.upf.kill("fast");
     eventually("the next fast path forwards", || {
         site.traffic.send_uplink(&sessions[0]);
@@ -282,10 +318,21 @@ fn a_fast_path_killed_after_a_reload_keeps_all_sessions() {
     });
     assert_eq!(site.smf.heartbeat(), stamp, "tables and Recovery Time Stamp survive");
     site.assert_no_loss(&sessions, 300, |_, _, _| ());
-    site.assert_intranet(&[added], 100);
+    site.assert_extranet(&[added], 100);
     // The file is in force: there is nothing to reload.
     let file = site.upf.file().to_str().expect("UTF-8");
     let (status, text) = site.lab.upf_command(&["reload", file]);
     assert_eq!((status, text.as_str()), (Some(0), "nothing differs\n"));
+    assert!(!site.upf.log().contains("nothing was changed"), "{}", site.upf.log());
+    // A slow path whose file cannot be applied goes on with the configuration in force.
+    let mut configuration = site.upf.read_file();
+    configuration["app"]["n4"]["addresses"] = json!(["10.40.0.77"]);
+    configuration["app"]["pools"] = json!([]);
+    site.upf.write_file(&configuration);
+    site.upf.kill("slow");
+    site.upf.wait_for("reload: nothing was changed: app.n4.addresses: the sockets are open");
+    let another = site.establish(12, EXTRANET);
+    site.assert_no_loss(&sessions, 300, |_, _, _| ());
+    site.assert_extranet(&[added, another], 100);
     site.upf.stop();
 }

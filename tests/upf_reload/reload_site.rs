@@ -14,8 +14,8 @@ const RATE: u32 = 1500;
 /// Network instance that sessions have from the start.
 pub(crate) const INTERNET: &str = "internet";
 /// Network instance that a reload adds. Its name has the same length, so that it can take the place
-/// of the other one in a request.
-pub(crate) const INTRANET: &str = "intranet";
+/// of the other one in a request, and comes before it in the alphabet.
+pub(crate) const EXTRANET: &str = "extranet";
 
 /// Returns true if the long form of the tests was requested.
 pub(crate) fn is_soak() -> bool {
@@ -28,8 +28,8 @@ pub(crate) struct ReloadSite {
     pub(crate) upf: Upf,
     pub(crate) smf: Smf,
     pub(crate) traffic: Traffic,
-    /// Traffic of sessions in the network instance `intranet`, by the port `n6b`.
-    intranet: Traffic,
+    /// Traffic of sessions in the network instance `extranet`, by the port `n6b`.
+    extranet: Traffic,
 }
 
 impl ReloadSite {
@@ -59,21 +59,21 @@ impl ReloadSite {
             let links: Value = serde_json::from_str(&text).expect("JSON from ip");
             links[0]["address"].as_str().expect("a MAC address").to_owned()
         });
-        let intranet = Traffic::new(&lab.hosts.right, ["n3", "n6b"], [&n3, &n6b]);
-        Some(Self { lab, upf, smf, traffic, intranet })
+        let extranet = Traffic::new(&lab.hosts.right, ["n3", "n6b"], [&n3, &n6b]);
+        Some(Self { lab, upf, smf, traffic, extranet })
     }
 
-    /// Asserts that packets of sessions in the network instance `intranet` pass in both directions:
+    /// Asserts that packets of sessions in the network instance `extranet` pass in both directions:
     /// lanes, steering rules and pool agree.
     #[track_caller]
-    pub(crate) fn assert_intranet(&mut self, sessions: &[Session], each: u64) {
+    pub(crate) fn assert_extranet(&mut self, sessions: &[Session], each: u64) {
         // Both receive on N3; what the other traffic has caused is over.
-        let _ = self.intranet.collect();
-        let before = self.intranet.offered;
-        self.intranet.send_paced(sessions, each, RATE, || true);
-        let arrivals = self.intranet.collect();
+        let _ = self.extranet.collect();
+        let before = self.extranet.offered;
+        self.extranet.send_paced(sessions, each, RATE, || true);
+        let arrivals = self.extranet.collect();
         let _ = self.traffic.collect();
-        let offered = [0, 1].map(|it| self.intranet.offered[it] - before[it]);
+        let offered = [0, 1].map(|it| self.extranet.offered[it] - before[it]);
         let arrived = [0, 1].map(|it: usize| arrivals[it].len() as u64);
         assert_eq!(arrived, offered, "lost; drops: {:?}", self.lab.dropped(&self.upf));
     }
@@ -166,16 +166,16 @@ pub(crate) fn refused(smf: &mut Smf, number: u32, instance: &str) -> Cause {
     cause
 }
 
-/// Adds the network instance `intranet` on a port of its own, with its pool and steering rule.
-pub(crate) fn add_intranet(configuration: &mut Value) {
+/// Adds the network instance `extranet` on a port of its own, with its pool and steering rule.
+pub(crate) fn add_extranet(configuration: &mut Value) {
     let app = &mut configuration["app"];
     app["interfaces"]["n6b"] = json!({
-        "port": "n6b", "role": "n6", "network-instances": [INTRANET],
+        "port": "n6b", "role": "n6", "network-instances": [EXTRANET],
         "next-hop": "02:00:00:00:61:02",
     });
     app["pools"] = json!([
         {"network-instance": INTERNET, "prefix": "10.45.0.0/16"},
-        {"network-instance": INTRANET, "prefix": "10.46.0.0/16"},
+        {"network-instance": EXTRANET, "prefix": "10.46.0.0/16"},
     ]);
     configuration["ports"]["n6b"]["steer"] =
         json!([{"destination": "10.46.0.0/16", "fragments": true}]);

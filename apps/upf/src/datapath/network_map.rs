@@ -143,6 +143,14 @@ impl MapUpdates {
     }
 }
 
+/// Logs a configuration that cannot be used. The control plane has checked it.
+fn log(reason: &str) {
+    #[cfg(feature = "control-plane")]
+    tracing::error!("the configuration cannot be used: {reason}");
+    #[cfg(not(feature = "control-plane"))]
+    let _ = reason;
+}
+
 /// Thread that builds the maps of a lane.
 struct MapBuilder {
     exchange: Arc<Exchange>,
@@ -166,7 +174,7 @@ impl MapBuilder {
             self.generation = self.exchange.announced.load(Ordering::Acquire);
             match self.build() {
                 Ok((generation, map)) => self.offer(generation, map),
-                Err(reason) => tracing::error!("the configuration cannot be used: {reason}"),
+                Err(reason) => log(&reason),
             }
         }
     }

@@ -203,7 +203,7 @@ impl Reloader<'_> {
     }
 
     /// Applies a configuration like [`reload`](Self::reload).
-    pub(super) fn reload_to(
+    fn reload_to(
         &mut self,
         file: RunningConfig,
         sessions: &Sessions,

@@ -106,21 +106,13 @@ pub fn run(
     shutdown: &Shutdown,
     service: &mut dyn LoopService,
 ) -> Result<(), RunError> {
-    let mut sockets = None;
     let mut running = file.first.clone();
+    let mut sockets = Sockets::unbound();
     let mut resolver = Resolver::start(&running.settings.n4).map_err(RunError::Resolver)?;
     let mut keep = Keep::default();
     while let Some(slow) = attach(session, shutdown)? {
-        // Only one process can write the tables, so the addresses are free now or soon.
-        let sockets = match &mut sockets {
-            Some(sockets) => sockets,
-            none => {
-                let neighbours = Neighbours::new(&running.settings);
-                none.insert(Sockets::bind(&running.settings.n4, neighbours)?)
-            }
-        };
-        let (resolver, service) = (&mut resolver, &mut *service);
-        let running = &mut running;
+        let (running, sockets, resolver) = (&mut running, &mut sockets, &mut resolver);
+        let service = &mut *service;
         let event_loop = &mut EventLoop { file, running, sockets, resolver, shutdown, service };
         match serve_process(event_loop, &slow, &mut keep) {
             Err(error) if slow.is_alive() => return Err(error),
@@ -184,18 +176,24 @@ fn serve_process(
         // The tables are new: numbers of generations begin again.
         event_loop.running.generation = 1;
     }
+    if event_loop.sockets.is_empty() {
+        // Only one process can write the tables, so the addresses are free now or soon.
+        let settings = &event_loop.running.settings;
+        *event_loop.sockets = Sockets::bind(&settings.n4, Neighbours::new(settings))?;
+    }
     let mut messages = slow.messages()?;
     if let Err(reason) = store.commit(event_loop.running, &mut messages) {
         tracing::error!("{reason}");
     }
     drop(messages);
-    // A file that has changed since is a reload, once.
-    let mut file = Some(event_loop.file.first.clone());
+    // A file that has changed since then is a reload, once.
+    let mut is_first = true;
     loop {
-        match serve_node(event_loop, slow, &mut store, keep, file.take())? {
+        match serve_node(event_loop, slow, &mut store, keep, is_first)? {
             LoopEnd::Reload(next) => configure(event_loop, *next)?,
             other => return Ok(other),
         }
+        is_first = false;
     }
 }
 
@@ -213,13 +211,14 @@ fn configure(event_loop: &mut EventLoop<'_>, next: RunningConfig) -> Result<(), 
     Ok(())
 }
 
-/// Opens a node and serves it. A `file` that differs from the configuration in force is applied.
+/// Opens a node and serves it. With `is_reloaded`, a file that differs from the configuration in
+/// force is applied first.
 fn serve_node(
     event_loop: &mut EventLoop<'_>,
     slow: &SlowPath,
     store: &mut ConfigurationStore,
     keep: &mut Keep,
-    file: Option<RunningConfig>,
+    is_reloaded: bool,
 ) -> Result<LoopEnd, RunError> {
     let mut messages = slow.messages()?;
     let mut out = Outbox::new();
@@ -242,8 +241,8 @@ fn serve_node(
         messages: &mut messages,
         next: None,
     };
-    if let Some(file) = file {
-        let report = reloader.reload_to(file, node.sessions(), true);
+    if is_reloaded {
+        let report = reloader.reload(node.sessions(), true);
         if !report.changes.is_empty() || !report.refusals.is_empty() {
             reload::log(&report);
         }

@@ -47,6 +47,12 @@ pub struct SocketError {
 }
 
 impl Sockets {
+    /// Creates a set without sockets.
+    #[must_use]
+    pub fn unbound() -> Self {
+        Self { all: Vec::new(), neighbours: Neighbours::default(), buffer: Vec::new() }
+    }
+
     /// Binds all addresses, without address sharing: the kernel would give our datagrams to a
     /// second listener.
     ///
