@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use self::check::{check, refuse};
 use crate::session::{InstanceId, Network, Prefix};
 
+pub use self::nat::Nat;
 pub use crate::session::Role;
 
 pub(crate) mod addresses;
@@ -20,6 +21,7 @@ pub mod change;
 mod check;
 pub mod reloadable;
 pub mod running;
+pub mod nat;
 
 /// Settings of the UPF.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -141,6 +143,9 @@ pub struct Interface {
     /// ports without Linux routes. Default: Linux routes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop: Option<String>,
+    /// NAT44 of users' packets, for N6. Default: users' addresses leave as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nat: Option<Nat>,
 }
 
 /// UE address pool of a network instance.
@@ -432,6 +437,7 @@ pub fn defaults(
     tables: &[(&'static str, usize)],
 ) -> Result<Value, Error> {
     check(settings, written)?;
+    nat::check_nat(settings)?;
     if let Some((name, _)) = tables.iter().find(|(name, _)| written.tables.contains_key(*name)) {
         let what = "its capacity follows from `app.sessions` and `app.limits`; remove it";
         return Err(refuse(format!("tables.{name}"), what));

@@ -31,6 +31,9 @@ mod ip_header;
 mod lane_tables;
 mod lookup;
 mod network_map;
+mod nat;
+mod nat_arrivals;
+mod nat_departures;
 mod next_hop;
 mod outcome;
 mod outer_header;
@@ -54,6 +57,7 @@ use self::ip_fragment::FragmentTable;
 use self::lane_tables::{BurstContext, DestinationAddress, TurnContext};
 use self::lookup::Batch;
 use self::network_map::{MapUpdates, NetworkMap};
+use self::nat::NatInterfaces;
 use self::next_hop::NextHopCache;
 use self::outcome::ForwardedCounters;
 use self::outer_header::FrameKind;
@@ -138,6 +142,7 @@ impl<R: Routes> Upf<R> {
             instances,
             buffer: DlBuffer::new(sessions, settings.limits.held_packets_per_lane as usize),
             queue: DeferredQueue::new(),
+            nat: NatInterfaces::new(settings),
             counters: ForwardedCounters::default(),
         };
         let datapath = Datapath {
@@ -183,8 +188,12 @@ impl<R: Routes> Upf<R> {
                 found.map(|(session, _)| session)
             }
             FrameKind::Ip { is_v6 } => {
+                let instance = role.instance_of(frame);
+                if !is_v6 && self.datapath.is_for_nat(frame, role, is_v6) {
+                    return self.shard_of_external(frame, instance, turn);
+                }
                 let to = DestinationAddress::of(frame, is_v6)?;
-                self.tables.owner(turn, role.instance_of(frame), to)
+                self.tables.owner(turn, instance, to)
             }
             FrameKind::Fragment => return Some(reassembly::shard(frame)),
             FrameKind::Linux | FrameKind::Drop(_) => None,

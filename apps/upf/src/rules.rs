@@ -23,7 +23,8 @@ use fastlane::table::{
 };
 use rustix::fs::{SeekFrom, seek};
 
-use self::layout::{drop_reason, table};
+use self::layout::{drop_reason, nat, table};
+use crate::config::nat::NatPlan;
 use crate::config::{Settings, TeidChoice};
 
 pub mod compile;
@@ -115,6 +116,8 @@ pub struct Capacities {
     pub parts: usize,
     /// Stored responses to retransmitted requests.
     pub answers: usize,
+    /// NAT: users, blocks of external ports, buckets of port slots.
+    pub nat: [usize; 3],
 }
 
 impl Capacities {
@@ -146,13 +149,14 @@ impl Capacities {
             framed: sessions / 16 + 1024,
             parts: 4 * complex + 256,
             answers: 0,
+            nat: nat_capacities(settings),
         }
         .with_answers(answers(settings))
     }
 
     /// Returns the capacities by table name.
     #[must_use]
-    pub const fn by_table(self) -> [(&'static str, usize); 16] {
+    pub const fn by_table(self) -> [(&'static str, usize); 19] {
         [
             (table::RULES, self.sessions),
             (table::BLOCKS, self.blocks),
@@ -170,7 +174,19 @@ impl Capacities {
             (table::PEERS, PEERS),
             (table::NODE, 1),
             (table::CONFIGURATION, 1),
+            (nat::NAT_USERS, self.nat[0]),
+            (nat::NAT_BLOCKS, self.nat[1]),
+            (nat::NAT_PORTS, self.nat[2]),
         ]
+    }
+}
+
+/// Returns the capacities of the tables of NAT, whose entries nobody uses without it.
+fn nat_capacities(settings: &Settings) -> [usize; 3] {
+    let plan = NatPlan::new(settings);
+    match plan.blocks() {
+        0 => [1; 3],
+        blocks => [settings.sessions, blocks, plan.buckets()].map(|it| it as usize),
     }
 }
 

@@ -123,6 +123,7 @@ impl<R: Routes> Datapath<R> {
             }
             DeferredWork::Event(_) | DeferredWork::EndHold(..) | DeferredWork::Resolve(_) => return,
         };
+        self.forwarder.restore_held(outcome, ue_packet, packet, context.burst());
         self.forwarder.counters.label(context.tables, packet, outcome, octets);
     }
 
@@ -132,14 +133,18 @@ impl<R: Routes> Datapath<R> {
         icmp_error: IcmpError,
         instance: Option<InstanceId>,
         ue_packet: &UePacket,
-        packet: &Packet,
+        packet: &mut Packet,
         context: &mut TurnContext<'_>,
     ) -> Outcome {
         let reason = match icmp_error {
             IcmpError::TimeExceeded => DropReason::TimeToLive,
             IcmpError::TooLong(_) => DropReason::TooLong,
             IcmpError::NoRoute => DropReason::NoRoute,
+            IcmpError::NoMapping(reason) => reason,
         };
+        if !self.forwarder.restore(ue_packet, packet, context.burst()) {
+            return Outcome::Drop(reason);
+        }
         let bytes = ue_packet.inner(packet.bytes());
         let Some(inner) = inner_packet::read(bytes) else { return Outcome::Drop(reason) };
         let bytes = bytes.get(..inner.length as usize).unwrap_or_default();
@@ -160,16 +165,21 @@ impl<R: Routes> Datapath<R> {
         } else {
             None
         };
-        let error = length.and_then(|length| scratch.get(..length));
+        let mut error = length.and_then(|length| scratch.get_mut(..length));
+        let sender = match &mut error {
+            Some(error) if ue_packet.is_hairpin => {
+                self.forwarder.addressee(ue_packet.instance, error, burst)
+            }
+            _ => None,
+        };
+        let error = error.as_deref();
         let out = error.and_then(|error| {
             // This UPF made it, so it is not charged.
             match (ue_packet.tunnel, ue_packet.session) {
                 (Some(_), Some(session)) => self.forwarder.egress_to_ue(burst, session, error).ok(),
                 (Some(_), None) => None,
                 (None, _) if ue_packet.is_hairpin => {
-                    let to = inner_packet::read(error)?.to();
-                    let sender = burst.tables.owner(burst.turn, ue_packet.instance, to)?;
-                    self.forwarder.egress_to_ue(burst, sender, error).ok()
+                    self.forwarder.egress_to_ue(burst, sender?, error).ok()
                 }
                 (None, _) => self.forwarder.egress_to_network(burst, ue_packet, error).ok(),
             }

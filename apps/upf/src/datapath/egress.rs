@@ -83,6 +83,10 @@ impl<R: Routes> Forwarder<R> {
             let answers = &mut batch.answers[..count];
             self.routes.next_hops(burst.turn, table, to, flows, answers);
         }
+        if !A::IPV6 && self.nat.is_some() {
+            let routed = &batch.packets[..batch.count];
+            self.prefetch_translations(ue_packets, routed, packets, burst);
+        }
         for at in 0..batch.count {
             let routed = &batch.packets[at];
             let number = usize::from(routed.ue_packet);
@@ -157,9 +161,10 @@ impl<R: Routes> Forwarder<R> {
         burst: BurstContext<'_>,
     ) -> Outcome {
         // Any other interface leads to networks that UEs must not reach.
-        if self.ports.exit(hop.port, routed.instance, |role| role == Role::N6).is_none() {
+        let exit = self.ports.exit(hop.port, routed.instance, |role| role == Role::N6);
+        let Some(exit) = exit.map(|interface| interface.instance) else {
             return Outcome::Drop(DropReason::NoRoute);
-        }
+        };
         let ClassifiedPacket { ue_packet, session, rules, charge, .. } = *classified;
         if routed.length > hop.mtu {
             let instance = routed.instance.or(self.only_instance);
@@ -176,12 +181,19 @@ impl<R: Routes> Forwarder<R> {
                 }
             };
         }
+        let translation = match self.translation(exit, ue_packet, session, packet, burst) {
+            Ok(translation) => translation,
+            Err(reason) => return self.not_translated(classified, exit, reason, burst),
+        };
         if let Err(outcome) = self.queue.charge(ue_packet, session, rules, charge, burst) {
             return outcome;
         }
         let inner = ue_packet.inner_mut(packet);
         if ue_packet.tunnel.is_some() {
             ip_header::decrement_ttl(inner);
+        }
+        if let Some(translation) = &translation {
+            translation.write(inner);
         }
         if routed.mask != 0 {
             ip_header::mark(inner, routed.marking, routed.mask);
@@ -224,7 +236,10 @@ impl<R: Routes> Forwarder<R> {
         burst: BurstContext<'_>,
     ) -> Outcome {
         let ingress = self.routes.ingress(burst.turn, packet.port());
-        let Some(ingress) = ingress.filter(A::is_forwarded) else {
+        // Linux would take a packet from an external address for a spoofed one of its own.
+        let instance = routed.instance.or(self.only_instance).unwrap_or_default();
+        let is_translated = !A::IPV6 && self.nat_of(instance).is_some();
+        let Some(ingress) = ingress.filter(A::is_forwarded).filter(|_| !is_translated) else {
             self.queue.push(DeferredWork::Resolve(to.into()));
             return Outcome::Drop(DropReason::NoNeighbour);
         };
@@ -259,11 +274,20 @@ impl<R: Routes> Forwarder<R> {
         let Some(inner) = inner_packet::read(ue_packet.inner(packet.bytes())) else {
             return Outcome::Drop(DropReason::Malformed);
         };
-        if burst.tables.owner(burst.turn, instance, inner.to()).is_none() {
+        let mut translation = None;
+        if self.is_external(instance, inner.to()) {
+            match self.translation(instance, ue_packet, due.session, packet, burst) {
+                Ok(found) => translation = found,
+                Err(reason) => return Outcome::Drop(reason),
+            }
+        } else if burst.tables.owner(burst.turn, instance, inner.to()).is_none() {
             return Outcome::Drop(DropReason::UnknownUser);
         }
         if let Err(outcome) = self.charge_later(ue_packet, due, packet, burst) {
             return outcome;
+        }
+        if let Some(translation) = translation {
+            translation.write(ue_packet.inner_mut(packet));
         }
         burst.tables.count(DropReason::UserToUser, 1, u64::from(inner.length));
         ip_header::decrement_ttl(ue_packet.inner_mut(packet));

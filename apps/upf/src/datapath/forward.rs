@@ -15,6 +15,7 @@ use super::inner_packet::{self, InnerPacket};
 use super::lane_tables::BurstContext;
 use super::lookup::{ClassifiedPacket, RouteBatches, RoutedPacket, SessionCharge, UePacket};
 use super::network_map::NetworkMap;
+use super::nat::NatInterfaces;
 use super::next_hop::{Egress, NextHopCache, TunnelEndpoint};
 use super::outcome::{ForwardedCounters, Outcome, forwarded};
 use super::port_map::{PortMap, UePools};
@@ -40,6 +41,8 @@ pub(crate) struct Forwarder<R> {
     pub(crate) buffer: DlBuffer,
     /// Work that is deferred until all packets of the batch are labelled.
     pub(crate) queue: DeferredQueue,
+    /// NAT of N6, if an interface has it.
+    pub(crate) nat: Option<NatInterfaces>,
     /// Packets forwarded in this batch.
     pub(crate) counters: ForwardedCounters,
 }
@@ -184,7 +187,7 @@ impl<R: Routes> Forwarder<R> {
         }
         let to = inner.to();
         if let Some(instance) = forwarding.instance().or(self.only_instance)
-            && self.pools.has(instance, to)
+            && (self.pools.has(instance, to) || self.is_external(instance, to))
         {
             let due = SessionCharge { session, charge };
             self.queue.push(DeferredWork::ToUe { ue_packet, instance, due });

@@ -9,6 +9,7 @@ use fastlane::wire::{Fragment, Icmp, Icmpv6, IpProtocol, Ipv4, Ipv6, U16, U32, h
 use super::encap::{ipv4, ipv6};
 use super::inner_packet::InnerPacket;
 use super::rate_limiter::RateLimiter;
+use crate::rules::layout::drop_reason::DropReason;
 use crate::session::InstanceId;
 
 /// Quoted octets of the original packet, which limit an error to 576 octets in IPv4 (RFC 1812
@@ -20,6 +21,8 @@ pub(crate) const MAX_LENGTH: usize = 1280;
 
 /// Code of an ICMP message: network unreachable (RFC 792).
 const NET_UNREACHABLE: u8 = 0;
+/// Code of an ICMP message: host unreachable (RFC 6888, REQ-11 B).
+const HOST_UNREACHABLE: u8 = 1;
 
 /// Kind of an ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +33,8 @@ pub(crate) enum IcmpError {
     TooLong(u32),
     /// No route to the destination.
     NoRoute,
+    /// NAT has no mapping for it, for this reason.
+    NoMapping(DropReason),
 }
 
 /// ICMP error that is due, with the network instance to which a packet of a UE goes, if known.
@@ -116,6 +121,7 @@ fn four(
     let (message_type, code, rest) = match icmp_error {
         IcmpError::TimeExceeded => (Icmp::TIME_EXCEEDED, 0, 0),
         IcmpError::NoRoute => (Icmp::DESTINATION_UNREACHABLE, NET_UNREACHABLE, 0),
+        IcmpError::NoMapping(_) => (Icmp::DESTINATION_UNREACHABLE, HOST_UNREACHABLE, 0),
         IcmpError::TooLong(mtu) => {
             (Icmp::DESTINATION_UNREACHABLE, Icmp::FRAGMENTATION_NEEDED, mtu.min(0xffff))
         }
@@ -143,7 +149,7 @@ fn six(
     *header_mut::<Ipv6>(to, 0)? = ipv6(source, destination, 0, carried, IpProtocol::ICMPV6);
     let (message_type, rest) = match icmp_error {
         IcmpError::TimeExceeded => (Icmpv6::TIME_EXCEEDED, 0),
-        IcmpError::NoRoute => (Icmpv6::DESTINATION_UNREACHABLE, 0),
+        IcmpError::NoRoute | IcmpError::NoMapping(_) => (Icmpv6::DESTINATION_UNREACHABLE, 0),
         IcmpError::TooLong(mtu) => (Icmpv6::PACKET_TOO_BIG, mtu),
     };
     let icmp = &mut to[Ipv6::LENGTH..];

@@ -16,9 +16,11 @@ use super::inner_packet;
 use super::inner_packet::InnerPacket;
 use super::lane_tables::TurnContext;
 use super::lookup::{SessionCharge, UePacket};
+use super::nat::Translation;
 use super::next_hop::Egress;
 use super::outcome::{Outcome, forwarded};
 use super::routes::Routes;
+use crate::config::Role;
 use crate::rules::layout::drop_reason::DropReason;
 
 /// Maximum length of a fragment.
@@ -41,7 +43,7 @@ impl Fragmentation<'_> {
         &self,
         forwarder: &mut Forwarder<R>,
         ue_packet: &UePacket,
-        packet: &Packet,
+        packet: &mut Packet,
         context: &mut TurnContext<'_>,
     ) -> Outcome {
         let bytes = ue_packet.inner(packet.bytes());
@@ -52,15 +54,27 @@ impl Fragmentation<'_> {
         let data = bytes.get(front..inner.length as usize).unwrap_or_default();
         let each = (self.room as usize).min(MAX_LENGTH).saturating_sub(front) & !7;
         let can = header::<Ipv4>(bytes, 0).filter(|ip| !inner.is_v6 && !ip.has_options());
-        let Some(ip) = can.copied().filter(|_| each > 0) else {
+        if can.is_none() || each == 0 {
             return Outcome::Drop(DropReason::TooLong); // options are not copied here
-        };
+        }
         if data.chunks(each).len() > context.turn.new_packets_left() {
             return Outcome::Drop(DropReason::NoFrame);
         }
+        let translation = match self.translation(forwarder, ue_packet, packet, context) {
+            Ok(translation) => translation,
+            Err(reason) => return Outcome::Drop(reason),
+        };
         if let Err(outcome) = forwarder.charge_later(ue_packet, self.due, packet, context.burst()) {
             return outcome;
         }
+        if let Some(translation) = translation {
+            translation.write(ue_packet.inner_mut(packet));
+        }
+        let bytes = ue_packet.inner(packet.bytes());
+        let data = bytes.get(front..inner.length as usize).unwrap_or_default();
+        let Some(ip) = header::<Ipv4>(bytes, 0).copied() else {
+            return Outcome::Drop(DropReason::Malformed);
+        };
         let hop = u8::from(!ue_packet.is_hairpin);
         let first = ip.flags_fragment_offset.get();
         let mut scratch = [0; MAX_LENGTH];
@@ -88,6 +102,20 @@ impl Fragmentation<'_> {
             context.tables.count(reason, 1, length as u64);
         }
         Outcome::Drop(forwarded(ue_packet.usual_direction()))
+    }
+
+    /// Finds the translation of a packet that leaves for the data network.
+    fn translation<R: Routes>(
+        &self,
+        forwarder: &Forwarder<R>,
+        ue_packet: &UePacket,
+        packet: &mut Packet,
+        context: &TurnContext<'_>,
+    ) -> Result<Option<Translation>, DropReason> {
+        let Egress::NextHop(hop) = self.out else { return Ok(None) };
+        let exit = forwarder.ports.exit(hop.port, None, |role| role == Role::N6);
+        let instance = exit.ok_or(DropReason::NoRoute)?.instance;
+        forwarder.translation(instance, ue_packet, self.due.session, packet, context.burst())
     }
 }
 

@@ -9,7 +9,9 @@ use fastlane::wire::{Ethernet, Ipv4, Ipv6, header};
 use fastlane::{Error, LaneInfo, Shape, Turn};
 
 use super::classify::{self, BlocksInTurn, Classifier};
+use crate::config::nat::BUCKET;
 use crate::rules::layout::drop_reason::{CONFIGURED, DropReason, HOLDING};
+use crate::rules::layout::nat::{NAT_BLOCKS, NAT_PORTS, NAT_USERS, NatBlock, NatUser};
 use crate::rules::layout::session_rules::{Block, Rules};
 use crate::rules::layout::{
     FRAMED_ANY, Framed, SessionRef, TeidLayout, TunnelKey, UeKey, counter_slots as state, table,
@@ -45,6 +47,12 @@ pub struct LaneTables {
     pub events: LanePending,
     /// Packets and octets by drop reason.
     pub drop_reasons: LaneState<DROP_REASON_WORDS>,
+    /// Users whose packets are translated, by session index.
+    pub nat_users: ArrayReader<NatUser>,
+    /// Owners of blocks of external ports.
+    pub nat_blocks: ArrayReader<NatBlock>,
+    /// Slots of external ports, by bucket.
+    pub nat_ports: LaneState<{ BUCKET as usize }>,
 }
 
 impl LaneTables {
@@ -64,6 +72,9 @@ impl LaneTables {
             state: lane.state(table::STATE, Shape::Owner)?,
             events: lane.pending(table::EVENTS)?,
             drop_reasons: lane.state(table::CAUSES, Shape::PerLane)?,
+            nat_users: lane.array(NAT_USERS)?,
+            nat_blocks: lane.array(NAT_BLOCKS)?,
+            nat_ports: lane.state(NAT_PORTS, Shape::Owner)?,
         })
     }
 

@@ -232,6 +232,31 @@ impl Batch {
         true
     }
 
+    /// Adds a packet without a tunnel whose session is known, since NAT has translated it, and
+    /// prefetches the index of its rules. `arrival` is the network instance, and true if another
+    /// lane passed it on.
+    #[inline]
+    pub(crate) fn push_translated(
+        &mut self,
+        position: usize,
+        length: usize,
+        arrival: (InstanceId, bool),
+        session: SessionIndex,
+        tables: &LaneTables,
+    ) {
+        tables.rules.prefetch_index(session.0 as usize);
+        self.push(UePacket {
+            number: self.count as u8,
+            position: position as u8,
+            instance: arrival.0,
+            session: Some(session),
+            at: Ethernet::LENGTH as u16,
+            end: length as u32,
+            tunnel: None,
+            is_hairpin: arrival.1,
+        });
+    }
+
     #[inline(always)]
     fn push(&mut self, ue_packet: UePacket) {
         if let Some(slot) = self.ue_packets.get_mut(self.count) {

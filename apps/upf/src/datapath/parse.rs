@@ -13,6 +13,16 @@ use super::reassembly::Progress;
 use super::routes::Routes;
 use crate::rules::layout::drop_reason::DropReason;
 
+/// Rest of the work on a frame that is not in the usual form, after all frames are parsed.
+enum Parsed {
+    /// None: it is in the batch, or has its verdict.
+    Finished,
+    /// GTP-U message without user data, or a fragment.
+    Control,
+    /// Packet that NAT translates.
+    External,
+}
+
 impl<R: Routes> Datapath<R> {
     /// Parses frames: UE packets go into the batch, all others are finished here.
     pub(super) fn parse(
@@ -31,11 +41,17 @@ impl<R: Routes> Datapath<R> {
         let now = turn.now();
         let port_mac = self.forwarder.routes.ingress(turn, port).map(|entrance| entrance.mac);
         let port_mac = port_mac.filter(|_| !role.is_hairpin);
-        let mut control = 0_u32; // one bit per packet; a batch has at most 32
+        // One bit per packet; a batch has at most 32.
+        let (mut control, mut external) = (0_u32, 0_u32);
         for (position, packet) in packets.iter_mut().enumerate() {
             let is_taken = match outer_header::parse_usual(packet.bytes(), role, port_mac) {
                 Some(FrameKind::Data(tunnel)) => {
                     self.add_tunnelled(tables, batch, position, tunnel)
+                }
+                Some(FrameKind::Ip { is_v6 }) if self.is_for_nat(packet.bytes(), role, is_v6) => {
+                    packet.set_verdict(Verdict::Drop);
+                    external |= 1 << position;
+                    true
                 }
                 Some(FrameKind::Ip { is_v6 }) => self.add_ip(batch, position, packet, role, is_v6),
                 Some(FrameKind::Control(tunnel)) => {
@@ -49,9 +65,16 @@ impl<R: Routes> Datapath<R> {
                 }
                 _ => false,
             };
-            if !is_taken && self.parse_slow(tables, batch, position, packet, port_mac) {
-                control |= 1 << position;
+            if !is_taken {
+                match self.parse_slow(tables, batch, position, packet, port_mac) {
+                    Parsed::Control => control |= 1 << position,
+                    Parsed::External => external |= 1 << position,
+                    Parsed::Finished => {}
+                }
             }
+        }
+        if external != 0 {
+            self.translate_arrivals(batch, packets, external, &mut TurnContext { tables, turn });
         }
         if control != 0 {
             let context = &mut TurnContext { tables, turn };
@@ -59,8 +82,7 @@ impl<R: Routes> Datapath<R> {
         }
     }
 
-    /// Parses a frame that is not in the usual form. Returns true if it is a GTP-U message without
-    /// user data, or a fragment.
+    /// Parses a frame that is not in the usual form.
     #[inline(never)]
     fn parse_slow(
         &self,
@@ -69,21 +91,25 @@ impl<R: Routes> Datapath<R> {
         position: usize,
         packet: &mut Packet,
         port_mac: Option<[u8; 6]>,
-    ) -> bool {
-        let Some(role) = self.forwarder.ports.of(packet.port()) else { return false };
+    ) -> Parsed {
+        let Some(role) = self.forwarder.ports.of(packet.port()) else { return Parsed::Finished };
         let (verdict, reason) = match outer_header::read(packet.bytes(), role, port_mac) {
             FrameKind::Data(tunnel) => {
                 self.add_tunnelled(tables, batch, position, tunnel);
-                return false;
+                return Parsed::Finished;
             }
             FrameKind::Control(_) | FrameKind::Fragment => {
                 // Replies are written after all packets are parsed.
                 packet.set_verdict(Verdict::Drop);
-                return true;
+                return Parsed::Control;
+            }
+            FrameKind::Ip { is_v6 } if self.is_for_nat(packet.bytes(), role, is_v6) => {
+                packet.set_verdict(Verdict::Drop);
+                return Parsed::External;
             }
             FrameKind::Ip { is_v6 } => {
                 if self.add_ip(batch, position, packet, role, is_v6) {
-                    return false;
+                    return Parsed::Finished;
                 }
                 (Verdict::Kernel, DropReason::NotOurs)
             }
@@ -92,7 +118,7 @@ impl<R: Routes> Datapath<R> {
         };
         packet.set_verdict(verdict);
         tables.count(reason, 1, packet.len() as u64);
-        false
+        Parsed::Finished
     }
 
     /// Adds a decapsulated packet to the batch.

@@ -252,6 +252,28 @@ impl Reassembler {
     /// Adds a fragment of an outer packet, which it may complete.
     #[cold]
     pub(crate) fn add(&mut self, packet: &mut Packet, now: u64, tables: &LaneTables) -> Progress {
+        let is_gtpu = |port| port == GtpU::PORT;
+        self.add_if(packet, now, tables, is_gtpu)
+    }
+
+    /// Adds a fragment of any IPv4 packet, which it may complete.
+    #[cold]
+    pub(crate) fn add_any(
+        &mut self,
+        packet: &mut Packet,
+        now: u64,
+        tables: &LaneTables,
+    ) -> Progress {
+        self.add_if(packet, now, tables, |_| true)
+    }
+
+    fn add_if(
+        &mut self,
+        packet: &mut Packet,
+        now: u64,
+        tables: &LaneTables,
+        takes_port: impl Fn(u16) -> bool,
+    ) -> Progress {
         let Some(fragment) = OuterFragment::read(packet.bytes()) else { return Progress::Refused };
         let Some(index) = self.slot_of(fragment.id, now, tables) else { return Progress::Refused };
         let Some(slot) = self.slots.get_mut(index) else { return Progress::Refused };
@@ -261,7 +283,7 @@ impl Reassembler {
             SlotState::Linux => return Progress::Linux,
             SlotState::Empty | SlotState::Incomplete => {}
         }
-        if fragment.offset == 0 && fragment.port().is_some_and(|port| port != GtpU::PORT) {
+        if fragment.offset == 0 && fragment.port().is_some_and(|port| !takes_port(port)) {
             let is_begun = slot.received > 0;
             slot.state = SlotState::Linux;
             if is_begun {

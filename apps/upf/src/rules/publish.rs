@@ -12,6 +12,8 @@
 //! counters, since they never decrease.
 
 mod framed_networks;
+mod nat_blocks;
+mod nat_log;
 mod slot_allocator;
 mod table_recovery;
 #[cfg(test)]
@@ -25,14 +27,17 @@ use fastlane::table::{
 };
 
 use self::framed_networks::{FramedNetworks, NetworkError};
+use self::nat_blocks::{Assigned, NatBlocks};
 use self::slot_allocator::IndexAllocator;
 use super::compile::{CompileError, Compiled, Context, FramedRoute, LookupKeys, compile, keys};
 use super::layout::counter_slots::WORDS;
+use super::layout::nat::{NAT_BLOCKS, NAT_USERS, NatBlock, NatUser};
 use super::layout::session_rules::{Block, CHAIN, Rules};
 use super::layout::{Framed, SessionRef, TunnelKey, UeKey, table};
 use super::{BoxedWriter, Events, Private, TablesError};
 use crate::session::{Session, SessionIndex};
 
+pub use nat_blocks::NatCounts;
 pub use table_recovery::Recovered;
 
 /// Reason why a session cannot be published. Nothing has changed then.
@@ -48,6 +53,12 @@ pub enum PublishError {
     /// No free entry.
     #[error("no {0} is free; raise `app.sessions` or `app.limits.complex-sessions`")]
     Exhausted(&'static str),
+    /// No free block of external ports.
+    #[error(
+        "no block of external ports is free; add addresses to `nat` of the N6 interface, or lower \
+         its `ports-per-user`"
+    )]
+    NatExhausted,
     /// Another session has one of its tunnels.
     #[error("tunnel {teid:#010x} belongs to session {}; choose another", session.0)]
     Tunnel {
@@ -95,6 +106,10 @@ pub struct Tables {
     pub framed: BoxedWriter<ArrayWriter<Framed>>,
     /// Counter slots, read only.
     pub state: State<WORDS>,
+    /// Users whose packets NAT translates.
+    pub nat_users: BoxedWriter<ArrayWriter<NatUser>>,
+    /// Owners of blocks of external ports.
+    pub nat_blocks: BoxedWriter<ArrayWriter<NatBlock>>,
     /// Pending events of sessions.
     pub events: Events,
     /// Grace periods of the lanes that read the tables.
@@ -116,6 +131,8 @@ impl Tables {
             framed6: Box::new(slow.lpm6_writer(table::FRAMED6)?),
             framed: Box::new(slow.array_writer(table::FRAMED)?),
             state: slow.state(table::STATE)?,
+            nat_users: Box::new(slow.array_writer(NAT_USERS)?),
+            nat_blocks: Box::new(slow.array_writer(NAT_BLOCKS)?),
             events: Events::Attached(slow.pending(table::EVENTS)?),
             grace_periods: slow.grace_periods(),
         })
@@ -136,6 +153,8 @@ impl Tables {
             framed6: memory.lpm6(table::FRAMED6)?,
             framed: memory.array(table::FRAMED)?,
             state: memory.state(table::STATE)?,
+            nat_users: memory.array(NAT_USERS)?,
+            nat_blocks: memory.array(NAT_BLOCKS)?,
             events: Events::Private(memory.pending(table::EVENTS)?),
             grace_periods: GracePeriods::new(Arc::clone(memory.readers())),
         })
@@ -156,6 +175,7 @@ pub struct Published {
     blocks: IndexAllocator,
     slots: IndexAllocator,
     networks: FramedNetworks,
+    nat: NatBlocks,
     /// True if the published rules of a version are those that the current context compiles to.
     is_trusted: bool,
 }
@@ -184,7 +204,8 @@ impl Published {
         let slots = IndexAllocator::new(sessions, tables.state.capacity(), &tables.grace_periods);
         let blocks = IndexAllocator::new(0, tables.blocks.capacity(), &tables.grace_periods);
         let networks = FramedNetworks::new(&tables);
-        Self { tables, context, blocks, slots, networks, is_trusted: true }
+        let nat = NatBlocks::new(context.nat.clone(), &tables);
+        Self { tables, context, blocks, slots, networks, nat, is_trusted: true }
     }
 
     /// Declares the published rules outdated, since they were compiled with another context.
@@ -205,7 +226,11 @@ impl Published {
         if compiled.blocks.len() > room {
             return Err(PublishError::Exhausted("block of rules"));
         }
-        self.has_room(session.id, &compiled)
+        self.has_room(session.id, &compiled)?;
+        if !self.nat.has_room(&self.tables, session.id, &compiled.users) {
+            return Err(PublishError::NatExhausted);
+        }
+        Ok(())
     }
 
     /// Checks if there is room for the session's new keys. Its old keys are removed only after
@@ -258,6 +283,7 @@ impl Published {
         session: &Session,
     ) -> Result<(), PublishError> {
         let mut compiled = compile(session, &self.context)?;
+        let block = self.nat.assign(&mut self.tables, session, &compiled.users);
         let old = before.map(|before| keys(before, &self.context));
         let mut added = AddedEntries::default();
         let keys = LookupKeys {
@@ -267,6 +293,9 @@ impl Published {
         };
         if let Err(error) = self.put(session.id, compiled, &keys, &mut added) {
             self.undo(session.id, added);
+            if block == Assigned::New {
+                self.nat.release(&mut self.tables, session);
+            }
             return Err(error);
         }
         if let Some(old) = old {
@@ -436,6 +465,12 @@ impl Published {
         self.tables.rules.clear(session.id.0 as usize);
         self.remove_keys(session.id, keys(session, &self.context));
         self.free_blocks(old);
+    }
+
+    /// Returns the numbers of blocks of external ports.
+    #[must_use]
+    pub fn nat_counts(&self) -> NatCounts {
+        self.nat.counts()
     }
 
     /// Returns the published rules of a session.

@@ -22,6 +22,7 @@ use upf::config::Settings;
 use upf::datapath::{LaneTables, Routes, Upf};
 use upf::rules::layout::TeidLayout;
 use upf::rules::layout::drop_reason::{DROP_REASONS, DropReason, ENTRIES};
+use upf::rules::layout::nat::{NAT_BLOCKS, NAT_PORTS, NAT_USERS, NatBlock, NatUser};
 use upf::rules::layout::session_rules::{Block, Rules, flag, forwarding};
 use upf::rules::layout::table;
 use upf::rules::layout::{SessionRef, TunnelKey, UeKey};
@@ -124,6 +125,9 @@ pub(crate) struct TableAccess {
     pub(crate) tunnels: HashWriter<TunnelKey, SessionRef>,
     pub(crate) state: State<8>,
     pub(crate) events: Pending,
+    pub(crate) nat_users: ArrayWriter<NatUser>,
+    pub(crate) nat_blocks: ArrayWriter<NatBlock>,
+    pub(crate) nat_ports: State<8>,
     drop_reasons: State<2>,
 }
 
@@ -152,6 +156,9 @@ pub(crate) fn tables() -> (LaneTables, TableAccess) {
     let state = make(Spec::state::<8>(table::STATE, 2 * SESSIONS, 0));
     let events = make(Spec::pending(table::EVENTS, SESSIONS, 1));
     let drop_reasons = make(Spec::state::<2>(table::CAUSES, ENTRIES, 1));
+    let nat_users = make(Spec::array::<NatUser>(NAT_USERS, SESSIONS));
+    let nat_blocks = make(Spec::array::<NatBlock>(NAT_BLOCKS, 4096));
+    let nat_ports = make(Spec::state::<8>(NAT_PORTS, 32_768, 0));
     let state_of = |memory| State::<8>::attach(memory).expect("state");
     let causes_of = |memory| State::<2>::attach(memory).expect("state");
     let lane_tables = LaneTables {
@@ -165,6 +172,9 @@ pub(crate) fn tables() -> (LaneTables, TableAccess) {
         state: state_of(&state).lane(0),
         events: Pending::attach(&events).expect("events").lane(0),
         drop_reasons: causes_of(&drop_reasons).lane(0),
+        nat_users: ArrayReader::attach(&nat_users).expect("users"),
+        nat_blocks: ArrayReader::attach(&nat_blocks).expect("blocks"),
+        nat_ports: state_of(&nat_ports).lane(0),
     };
     let tables = TableAccess {
         rules: ArrayWriter::attach(&rules, &readers).expect("rules"),
@@ -173,6 +183,9 @@ pub(crate) fn tables() -> (LaneTables, TableAccess) {
         tunnels: HashWriter::attach(&tunnels, &readers).expect("tunnels"),
         state: state_of(&state),
         events: Pending::attach(&events).expect("events"),
+        nat_users: ArrayWriter::attach(&nat_users, &readers).expect("users"),
+        nat_blocks: ArrayWriter::attach(&nat_blocks, &readers).expect("blocks"),
+        nat_ports: state_of(&nat_ports),
         drop_reasons: causes_of(&drop_reasons),
     };
     (lane_tables, tables)

@@ -14,6 +14,7 @@ use upf::datapath::{DROP_REASON_WORDS, LaneTables, Routes, Upf};
 use upf::rules::Capacities;
 use upf::rules::compile::Context;
 use upf::rules::layout::TeidLayout;
+use upf::rules::layout::nat::{NAT_BLOCKS, NAT_PORTS, NAT_USERS};
 use upf::rules::layout::table;
 use upf::rules::publish::Published;
 use upf::rules::{Private, Tables as Written};
@@ -264,6 +265,9 @@ impl Sessions {
             state: State::attach(&self.table(table::STATE)?)?.lane(lane),
             events: Pending::attach(&self.table(table::EVENTS)?)?.lane(lane),
             drop_reasons: self.causes()?.lane(lane),
+            nat_users: ArrayReader::attach(&self.table(NAT_USERS)?)?,
+            nat_blocks: ArrayReader::attach(&self.table(NAT_BLOCKS)?)?,
+            nat_ports: self.memory.state(NAT_PORTS)?.lane(lane),
         };
         Ok(Upf::new(&self.settings, 1, tables, routes, |_| Ok(PortId(0)))?)
     }

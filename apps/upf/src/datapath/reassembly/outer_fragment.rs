@@ -67,7 +67,8 @@ impl<'a> OuterFragment<'a> {
             id: PacketId {
                 source: word(ip.source),
                 destination: word(ip.destination),
-                identification: ip.identification.get().into(),
+                // Packets of different protocols may have equal ones.
+                identification: u32::from(ip.protocol) << 16 | u32::from(ip.identification.get()),
                 is_v6: false,
             },
             offset: ip.fragment_offset().into(),

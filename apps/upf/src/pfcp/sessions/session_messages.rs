@@ -185,7 +185,7 @@ pub(super) fn refused_by(error: &PublishError, session: &Session) -> Refusal {
             };
             Refusal::rule_by(pdr_with(&|pdr| !pdr.framed.is_empty()), ie)
         }
-        PublishError::Table(_) | PublishError::Exhausted(_) => {
+        PublishError::Table(_) | PublishError::Exhausted(_) | PublishError::NatExhausted => {
             Refusal::because(Cause::NO_RESOURCES_AVAILABLE)
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::config::nat::NatPlan;
 use crate::config::{Predefined, Settings};
 use crate::rules::layout::TeidLayout;
 use crate::rules::layout::session_rules::LAYOUT;
@@ -33,6 +34,8 @@ pub struct Context {
     pub held_packets: u32,
     /// Maximum hold time in ms, unless the control plane function sets another one.
     pub held_ms: u64,
+    /// NAT of N6.
+    pub nat: NatPlan,
 }
 
 impl Context {
@@ -51,6 +54,7 @@ impl Context {
             predefined: settings.predefined.iter().map(read).collect::<Result<_, _>>()?,
             held_packets: settings.limits.held_packets,
             held_ms: settings.limits.held_ms,
+            nat: NatPlan::new(settings),
         })
     }
 

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::nat::NatPlan;
 use crate::rules::layout::TeidLayout;
 use crate::rules::layout::session_rules::flag;
 use crate::session::{FlowDescription, Network, Source};
@@ -24,6 +25,7 @@ fn context() -> Context {
         ]),
         held_packets: 64,
         held_ms: 1000,
+        nat: NatPlan::default(),
     }
 }
 

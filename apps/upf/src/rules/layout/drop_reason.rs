@@ -38,6 +38,7 @@ macro_rules! causes {
                         | Self::ReassemblyNoRoom
                         | Self::ReassemblyRefused
                         | Self::IcmpNoSource
+                        | Self::NatMappingMade
                 )
             }
 
@@ -177,4 +178,15 @@ causes! {
     ReassemblyRefused = "reassembly_refused",
     /// ICMP errors not sent because N6 has no address of their family.
     IcmpNoSource = "icmp_no_source",
+    /// Packet from the data network to an external port that no user has, or past NAT to a user's
+    /// address; ICMP error of a user about no packet that was translated.
+    NatNoMapping = "nat_no_mapping",
+    /// Packet of a user without a block of external ports, or from another address than the UE's.
+    NatNoBlock = "nat_no_block",
+    /// All external ports of the user that the packet could get are in use.
+    NatPortsExhausted = "nat_ports_exhausted",
+    /// Protocol, or kind of ICMP message, that NAT does not translate.
+    NatProtocol = "nat_protocol",
+    /// NAT mappings made.
+    NatMappingMade = "nat_mapping_made",
 }

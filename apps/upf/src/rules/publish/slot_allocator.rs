@@ -295,8 +295,10 @@ impl Published {
         }
     }
 
-    /// Frees the slots of a deleted session that was [withdrawn](Self::take_down).
+    /// Frees the slots and the block of external ports of a deleted session that was
+    /// [withdrawn](Self::take_down).
     pub fn release(&mut self, session: &Session) {
+        self.nat.release(&mut self.tables, session);
         self.free_slots(session, None);
     }
 

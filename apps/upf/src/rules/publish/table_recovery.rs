@@ -61,6 +61,7 @@ impl Published {
             }
         }
         recovered.keys = self.sweep(&in_use);
+        self.nat.recover(&mut self.tables, |id| session(id).is_some());
         self.networks.recover(&mut self.tables, in_use.framed.into_iter());
         for id in late {
             let Some(session) = session(id) else { continue };

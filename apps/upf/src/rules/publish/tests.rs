@@ -5,6 +5,7 @@ use fastlane::table::EntryId;
 use fastlane_testing::sleeping_lane;
 
 use super::*;
+use crate::config::nat::NatPlan;
 use crate::rules::layout::{TeidLayout, counter_slots};
 use crate::rules::{Capacities, Private};
 use crate::session::{Network, PdrId, Prefix, Progress, Qer, Source, Urr};
@@ -21,6 +22,7 @@ const CAPACITIES: Capacities = Capacities {
     framed: 32,
     parts: 16,
     answers: 16,
+    nat: [16, 8, 64],
 };
 
 fn context() -> Context {
@@ -30,6 +32,7 @@ fn context() -> Context {
         predefined: BTreeMap::new(),
         held_packets: 64,
         held_ms: 1000,
+        nat: NatPlan::default(),
     }
 }
 

@@ -13,10 +13,12 @@ use fastlane_pfcp::{Cause, Group, Header, IeType, Message, MessageType, Writer};
 use fastlane_testing::sleeping_lane;
 
 use super::table_backend::TableBackend;
+use crate::config::nat::NatPlan;
 use crate::pfcp::{Outbox, Request, Requests};
 use crate::rules::compile::Context;
 use crate::rules::layout::counter_slots::{EVENTS, LAST, WORDS, event};
 use crate::rules::layout::message::{PathMessage, SessionEvent};
+use crate::rules::layout::nat::{NAT_BLOCKS, NAT_USERS};
 use crate::rules::layout::{TeidLayout, table};
 use crate::rules::publish::Published;
 use crate::rules::{Capacities, Events, Private, Tables};
@@ -74,6 +76,7 @@ fn context() -> Context {
         predefined: BTreeMap::default(),
         held_packets: 64,
         held_ms: 60_000,
+        nat: NatPlan::default(),
     }
 }
 
@@ -88,6 +91,8 @@ fn tables(memory: &Private) -> Tables {
         framed6: super::pool::lpm6(memory),
         framed: memory.array(table::FRAMED).unwrap(),
         state: memory.state(table::STATE).unwrap(),
+        nat_users: memory.array(NAT_USERS).unwrap(),
+        nat_blocks: memory.array(NAT_BLOCKS).unwrap(),
         events: Events::Private(memory.pending(table::EVENTS).unwrap()),
         grace_periods: GracePeriods::new(memory.readers().clone()),
     }
@@ -136,6 +141,7 @@ impl Testbed {
                 framed: 16,
                 parts: 256,
                 answers: 64,
+                nat: [1; 3],
             },
             sleeping_lane(),
         );

@@ -2,6 +2,7 @@
 
 use fastlane::table::{LaneState, Spec, State};
 
+use crate::config::nat::NatPlan;
 use crate::datapath::classify::*;
 use crate::rules::compile::{Context, compile};
 use crate::rules::layout::session_rules::{AddressPrefix, Block};
@@ -25,6 +26,7 @@ pub(super) fn context() -> Context {
         predefined: <_>::default(),
         held_packets: 64,
         held_ms: 60_000,
+        nat: NatPlan::default(),
     }
 }
 

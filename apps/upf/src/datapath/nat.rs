@@ -1,0 +1,335 @@
+//! NAT44 on N6 (RFC 4787, 5382, 5508, 6888): users' packets leave with an external address and a
+//! port of the user's block, and packets to it reach the user.
+//!
+//! The rules of a session see the user's inside address: packets are translated last on their way
+//! out, and first on their way in. A mapping is a slot of the user's block ([`port_table`]): it
+//! depends on the inside port and the protocol only, so mapping and filtering are independent of
+//! the other endpoint. What of a packet is translated is in [`carrier`].
+//!
+//! Invariants: the lane that owns a session is the only one that writes its slots; a packet that
+//! cannot be translated is dropped and counted, and never leaves with an inside address.
+
+use std::net::Ipv4Addr;
+
+use fastlane::Turn;
+use fastlane::table::EntryId;
+use fastlane::wire::{Ipv4, header};
+
+use self::carrier::{Carrier, Side, Unreadable};
+use self::port_table::{SlotPlace, after_segment, external_port, find, free, home};
+use super::lane_tables::{BurstContext, DestinationAddress, LaneTables};
+use crate::config::Settings;
+use crate::config::nat::{AddressRange, BUCKET, NatPlan, NatPool};
+use crate::rules::layout::drop_reason::DropReason;
+use crate::rules::layout::nat::{NatUser, PortSlot, Protocol, TcpState, Timers, ticks};
+use crate::session::{InstanceId, SessionIndex};
+
+mod carrier;
+mod port_table;
+
+/// NAT of an interface.
+#[derive(Clone, Debug)]
+pub(crate) struct Nat {
+    pool: NatPool,
+    timers: Timers,
+}
+
+/// NAT of all interfaces.
+#[derive(Clone, Debug)]
+pub(crate) struct NatInterfaces(Vec<Nat>);
+
+/// Translation of a packet whose mapping is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Translation {
+    address: u32,
+    /// Port and its place; `None` for a later fragment, in which only the address changes.
+    port: Option<(Carrier, u16)>,
+}
+
+impl Translation {
+    /// Writes the translation to the IPv4 packet at the start of `bytes`.
+    #[inline]
+    pub(crate) fn write(&self, bytes: &mut [u8]) {
+        match &self.port {
+            Some((carrier, port)) => carrier.write(bytes, self.address, *port),
+            None => write_source(bytes, self.address),
+        }
+    }
+}
+
+/// Replaces the source address of a later fragment.
+#[cold]
+fn write_source(bytes: &mut [u8], address: u32) {
+    use fastlane::wire::checksum::update_u32;
+    let Some(ip) = fastlane::wire::header_mut::<Ipv4>(bytes, 0) else { return };
+    let old = u32::from_be_bytes(ip.source);
+    ip.header_checksum.set(update_u32(ip.header_checksum.get(), old, address));
+    ip.source = address.to_be_bytes();
+}
+
+/// External port that a packet is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExternalPort {
+    carrier: Carrier,
+    block: u32,
+    place: SlotPlace,
+}
+
+/// Kind of a packet to an external address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// For a port of a block.
+    Port(ExternalPort),
+    /// For no block: the address may be Linux's, too.
+    Linux,
+    /// A fragment, which is reassembled first.
+    Fragment,
+    /// To be dropped.
+    Drop(DropReason),
+}
+
+impl NatInterfaces {
+    /// Creates NAT of the settings; `None` if no interface has it.
+    pub(crate) fn new(settings: &Settings) -> Option<Self> {
+        let of = |pool: NatPool| Nat { timers: Timers::of(pool.timers), pool };
+        let all: Vec<Nat> = NatPlan::new(settings).pools.into_iter().map(of).collect();
+        (!all.is_empty()).then_some(Self(all))
+    }
+
+    /// Returns the NAT of a network instance.
+    #[inline]
+    pub(crate) fn of(&self, instance: InstanceId) -> Option<&Nat> {
+        self.0.iter().find(|nat| nat.pool.instance == instance)
+    }
+
+    /// Returns true if a destination is an external address of a network instance.
+    #[inline]
+    pub(crate) fn is_external(&self, instance: InstanceId, to: DestinationAddress) -> bool {
+        let DestinationAddress::V4(to) = to else { return false };
+        self.of(instance).is_some_and(|nat| nat.is_external(to))
+    }
+}
+
+fn contains(ranges: &[AddressRange], address: u32) -> bool {
+    ranges.iter().any(|range| range.has(address))
+}
+
+impl Nat {
+    /// Returns true if an address is an external one.
+    #[inline]
+    pub(crate) fn is_external(&self, address: Ipv4Addr) -> bool {
+        self.pool.is_external(address.to_bits())
+    }
+
+    /// Returns true if a packet to a user's inside address must not pass: it comes from a network
+    /// that sees external addresses only.
+    #[inline]
+    pub(crate) fn hides(&self, ip: &Ipv4) -> bool {
+        let address = |octets| u32::from_be_bytes(octets);
+        contains(&self.pool.inside, address(ip.destination))
+            && !contains(&self.pool.untranslated, address(ip.source))
+    }
+
+    /// Returns the kind of an IPv4 packet to an external address, and the port that it is for.
+    #[inline]
+    pub(crate) fn arrival(&self, bytes: &[u8]) -> Arrival {
+        let Some(ip) = header::<Ipv4>(bytes, 0) else {
+            return Arrival::Drop(DropReason::Malformed);
+        };
+        if ip.is_fragment() {
+            return Arrival::Fragment;
+        }
+        match Carrier::read(bytes, Side::Destination) {
+            Ok(carrier) => {
+                let to = u32::from_be_bytes(ip.destination);
+                match self.pool.block_of(to, carrier.port) {
+                    Some(block) => {
+                        let place = self.place(block, carrier.port);
+                        Arrival::Port(ExternalPort { carrier, block, place })
+                    }
+                    None => Arrival::Linux,
+                }
+            }
+            Err(Unreadable::Protocol) => Arrival::Linux,
+            Err(Unreadable::Fragment) => Arrival::Fragment,
+            Err(Unreadable::Malformed) => Arrival::Drop(DropReason::Malformed),
+        }
+    }
+
+    /// Returns the place of the slot of an external port in its block.
+    #[inline]
+    fn place(&self, block: u32, port: u16) -> SlotPlace {
+        let pool = &self.pool;
+        let offset = u32::from(port - pool.first_port) & (pool.ports - 1);
+        let first = pool.first_bucket + (block - pool.first_block) * (pool.ports / BUCKET);
+        SlotPlace { bucket: first + offset / BUCKET, index: (offset % BUCKET) as usize }
+    }
+
+    /// Finds the user of an external port and the translation of a packet to it.
+    ///
+    /// # Errors
+    /// Returns the drop reason if there is no mapping.
+    #[inline]
+    pub(crate) fn destination(
+        &self,
+        to: &ExternalPort,
+        burst: BurstContext<'_>,
+    ) -> Result<(SessionIndex, Translation), DropReason> {
+        let BurstContext { tables, turn, now } = burst;
+        let carrier = to.carrier;
+        let none = DropReason::NatNoMapping;
+        let block = tables.nat_blocks.get(turn, to.block as usize).ok_or(none)?;
+        let session = block.owner().ok_or(none)?;
+        let words = tables.nat_ports.at(EntryId(to.place.bucket));
+        let slot = PortSlot(words.get(to.place.index));
+        if slot.protocol(block.generation) != Some(carrier.protocol)
+            || slot.is_expired(carrier.protocol, &self.timers, ticks(now))
+        {
+            return Err(none);
+        }
+        // Packets from outside do not prolong a mapping (RFC 4787, REQ-6).
+        if carrier.protocol == Protocol::Tcp && !carrier.is_error() {
+            let state = after_segment(slot.state(), &carrier, false);
+            if state != slot.state() {
+                words.set(to.place.index, slot.with(slot.seen(), state).0);
+            }
+        }
+        let port = Some((carrier, slot.inside()));
+        Ok((session, Translation { address: block.inside, port }))
+    }
+
+    /// Finds the translation of a user's packet to the data network, and makes the mapping if there
+    /// is none. `None` if the packet leaves as it is.
+    ///
+    /// # Errors
+    /// Returns the drop reason if it cannot be translated.
+    #[inline]
+    pub(crate) fn source(
+        &self,
+        session: SessionIndex,
+        bytes: &[u8],
+        burst: BurstContext<'_>,
+    ) -> Result<Option<Translation>, DropReason> {
+        let ip: &Ipv4 = header(bytes, 0).ok_or(DropReason::Malformed)?;
+        let [from, to] = [ip.source, ip.destination].map(u32::from_be_bytes);
+        if contains(&self.pool.untranslated, to) || !contains(&self.pool.inside, from) {
+            return Ok(None);
+        }
+        let user = burst.tables.nat_users.get(burst.turn, session.0 as usize);
+        let user = user.filter(|user| user.inside == from).ok_or(DropReason::NatNoBlock)?;
+        let address = user.external;
+        let carrier = match Carrier::read(bytes, Side::Source) {
+            Ok(carrier) => carrier,
+            Err(Unreadable::Fragment) => return Ok(Some(Translation { address, port: None })),
+            Err(Unreadable::Protocol) => return Err(DropReason::NatProtocol),
+            Err(Unreadable::Malformed) => return Err(DropReason::Malformed),
+        };
+        let port = self.mapped(user, &carrier, burst)?;
+        Ok(Some(Translation { address, port: Some((carrier, port)) }))
+    }
+
+    /// Returns the external port of an inside port, and refreshes or makes its mapping.
+    #[inline]
+    fn mapped(
+        &self,
+        user: &NatUser,
+        carrier: &Carrier,
+        burst: BurstContext<'_>,
+    ) -> Result<u16, DropReason> {
+        let ports = &burst.tables.nat_ports;
+        let now = ticks(burst.now);
+        let Carrier { protocol, port, .. } = *carrier;
+        let wanted = PortSlot::new(user.generation, protocol, port, now);
+        let home = home(user, protocol, port);
+        if let Some((place, slot)) = find(ports, user, wanted, home) {
+            if carrier.is_error() {
+                return Ok(external_port(user, place));
+            }
+            let mut state = slot.state();
+            if protocol == Protocol::Tcp {
+                if slot.is_expired(protocol, &self.timers, now) {
+                    state = TcpState::New;
+                }
+                state = after_segment(state, carrier, true);
+            }
+            let refreshed = slot.with(now, state);
+            if refreshed != slot {
+                ports.at(EntryId(place.bucket)).set(place.index, refreshed.0);
+            }
+            return Ok(external_port(user, place));
+        }
+        if carrier.is_error() {
+            return Err(DropReason::NatNoMapping);
+        }
+        let place = free(ports, user, wanted, home, &self.timers);
+        let place = place.ok_or(DropReason::NatPortsExhausted)?;
+        ports.at(EntryId(place.bucket)).set(place.index, wanted.0);
+        burst.tables.count(DropReason::NatMappingMade, 1, 0);
+        Ok(external_port(user, place))
+    }
+
+    /// Returns the external form of a packet that was translated on its way to a user: the
+    /// opposite of [`destination`](Self::destination). `None` if its mapping has ended.
+    #[cold]
+    pub(crate) fn external_form(
+        &self,
+        session: SessionIndex,
+        bytes: &[u8],
+        burst: BurstContext<'_>,
+    ) -> Option<Translation> {
+        let user = burst.tables.nat_users.get(burst.turn, session.0 as usize)?;
+        let ip: &Ipv4 = header(bytes, 0)?;
+        if u32::from_be_bytes(ip.destination) != user.inside {
+            return None;
+        }
+        let carrier = Carrier::read(bytes, Side::Destination).ok()?;
+        let wanted = PortSlot::new(user.generation, carrier.protocol, carrier.port, 0);
+        let home = home(user, carrier.protocol, carrier.port);
+        let (place, _) = find(&burst.tables.nat_ports, user, wanted, home)?;
+        let port = Some((carrier, external_port(user, place)));
+        Some(Translation { address: user.external, port })
+    }
+
+    /// Prefetches what [`destination`](Self::destination) reads: the index of the block's owner and
+    /// the slot.
+    #[inline]
+    pub(crate) fn prefetch(&self, to: &ExternalPort, tables: &LaneTables) {
+        tables.nat_blocks.prefetch_index(to.block as usize);
+        tables.nat_ports.prefetch(EntryId(to.place.bucket));
+    }
+
+    /// Prefetches the owner of the block, ahead of [`destination`](Self::destination).
+    #[inline]
+    pub(crate) fn prefetch_owner(&self, to: &ExternalPort, tables: &LaneTables) {
+        tables.nat_blocks.prefetch(to.block as usize);
+    }
+
+    /// Prefetches the slots in which [`source`](Self::source) looks first, after those of the
+    /// user.
+    #[inline]
+    pub(crate) fn prefetch_source(
+        &self,
+        session: SessionIndex,
+        bytes: &[u8],
+        tables: &LaneTables,
+        turn: &Turn,
+    ) {
+        if let Some(user) = tables.nat_users.get(turn, session.0 as usize)
+            && let Ok(carrier) = Carrier::read(bytes, Side::Source)
+        {
+            let bucket = user.bucket + home(user, carrier.protocol, carrier.port);
+            tables.nat_ports.prefetch(EntryId(bucket));
+        }
+    }
+
+    /// Returns the session of the block that a packet to an external address is for.
+    pub(crate) fn owner(
+        &self,
+        bytes: &[u8],
+        tables: &LaneTables,
+        turn: &Turn,
+    ) -> Option<SessionIndex> {
+        let Arrival::Port(to) = self.arrival(bytes) else { return None };
+        tables.nat_blocks.get(turn, to.block as usize)?.owner()
+    }
+}

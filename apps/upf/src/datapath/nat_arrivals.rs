@@ -1,0 +1,227 @@
+//! Packets to external addresses of NAT: they are translated before their session and its rules are
+//! looked up. Fragments of them are reassembled first, since only the first one has a port.
+
+use fastlane::wire::{Ethernet, Ipv4, header};
+use fastlane::{Packet, Turn};
+
+use super::Datapath;
+use super::lane_tables::{BurstContext, LaneTables, TurnContext};
+use super::lookup::Batch;
+use super::nat::{Arrival, ExternalPort};
+use super::outcome::Outcome;
+use super::port_map::{self, PortRole};
+use super::reassembly::{self, Progress};
+use super::routes::{BATCH, Routes};
+use super::{Upf, ip_header};
+use crate::rules::layout::drop_reason::DropReason;
+use crate::session::{InstanceId, SessionIndex};
+
+/// Returns the positions of the bits of a word.
+fn positions(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = bits.trailing_zeros();
+        bits &= bits.wrapping_sub(1);
+        (lowest < u32::BITS).then_some(lowest as usize)
+    })
+}
+
+impl<R: Routes> Datapath<R> {
+    /// Returns true if NAT handles an IP packet without a tunnel: it is to an external address, or
+    /// past NAT to a user's.
+    #[inline(always)]
+    pub(super) fn is_for_nat(&self, frame: &[u8], role: &PortRole, is_v6: bool) -> bool {
+        match &self.forwarder.nat {
+            None => false,
+            Some(_) if is_v6 => false,
+            Some(nat) => {
+                let ip = header::<Ipv4>(frame, Ethernet::LENGTH);
+                nat.of(role.instance_of(frame)).zip(ip).is_some_and(|(nat, ip)| {
+                    nat.is_external(ip.destination.into()) || !role.is_hairpin && nat.hides(ip)
+                })
+            }
+        }
+    }
+
+    /// Translates the packets at these positions and adds them to the batch; those that cannot be
+    /// translated are finished.
+    #[inline(never)]
+    pub(super) fn translate_arrivals(
+        &mut self,
+        batch: &mut Batch,
+        packets: &mut [Packet],
+        external: u32,
+        context: &mut TurnContext<'_>,
+    ) {
+        let mut ports: [Option<ExternalPort>; BATCH] = [None; BATCH];
+        for position in positions(external) {
+            let Some(packet) = packets.get_mut(position) else { return };
+            let octets = packet.len() as u64;
+            match self.external_port(packet, context) {
+                Ok(port) => ports[position % BATCH] = port,
+                Err(outcome) => {
+                    self.forwarder.counters.label(context.tables, packet, outcome, octets);
+                }
+            }
+        }
+        let burst = context.burst();
+        for (position, port) in ports.iter().enumerate() {
+            if let (Some(port), Some(packet)) = (port, packets.get(position))
+                && let Some(nat) = self.forwarder.nat_of(self.arrival_instance(packet).0)
+            {
+                nat.prefetch_owner(port, burst.tables);
+            }
+        }
+        for (position, port) in ports.iter().enumerate() {
+            let (Some(port), Some(packet)) = (port, packets.get_mut(position)) else { continue };
+            let octets = packet.len() as u64;
+            if let Err(reason) = self.translate_arrival(batch, position, packet, port, burst) {
+                let outcome = Outcome::Drop(reason);
+                self.forwarder.counters.label(burst.tables, packet, outcome, octets);
+            }
+        }
+    }
+
+    /// Returns the network instance in which a packet without a tunnel arrived, and true if it
+    /// came from another lane.
+    fn arrival_instance(&self, packet: &Packet) -> (InstanceId, bool) {
+        let role = self.forwarder.ports.of(packet.port());
+        role.map_or((0, false), |role| (role.instance_of(packet.bytes()), role.is_hairpin))
+    }
+
+    /// Returns the external port that a packet is for, and prefetches its mapping. `None` if the
+    /// packet is a fragment and has its verdict.
+    ///
+    /// # Errors
+    /// Returns the outcome of a packet that is for no port.
+    fn external_port(
+        &mut self,
+        packet: &mut Packet,
+        context: &mut TurnContext<'_>,
+    ) -> Result<Option<ExternalPort>, Outcome> {
+        let no_mapping = Outcome::Drop(DropReason::NatNoMapping);
+        let (instance, is_hairpin) = self.arrival_instance(packet);
+        let nat = self.forwarder.nat_of(instance).ok_or(no_mapping)?;
+        let ip = packet.bytes().get(Ethernet::LENGTH..).unwrap_or_default();
+        if !header::<Ipv4>(ip, 0).is_some_and(|ip| nat.is_external(ip.destination.into())) {
+            return Err(no_mapping); // past NAT to a user's address
+        }
+        match nat.arrival(ip) {
+            Arrival::Port(port) => {
+                nat.prefetch(&port, context.tables);
+                Ok(Some(port))
+            }
+            Arrival::Linux if is_hairpin => Err(no_mapping),
+            Arrival::Linux => Err(Outcome::Linux),
+            Arrival::Fragment => self.reassemble_external(packet, instance, context),
+            Arrival::Drop(reason) => Err(Outcome::Drop(reason)),
+        }
+    }
+
+    /// Adds a fragment to its packet, which it may complete.
+    #[cold]
+    fn reassemble_external(
+        &mut self,
+        packet: &mut Packet,
+        instance: InstanceId,
+        context: &mut TurnContext<'_>,
+    ) -> Result<Option<ExternalPort>, Outcome> {
+        let (tables, octets) = (context.tables, packet.len() as u64);
+        match self.reassembler.add_any(packet, context.turn.now(), tables) {
+            Progress::Whole => {}
+            Progress::Incomplete | Progress::Linux => {
+                let outcome = Outcome::Drop(DropReason::OuterFragment);
+                self.forwarder.counters.label(tables, packet, outcome, octets);
+                return Ok(None);
+            }
+            Progress::Refused => return Err(Outcome::Drop(DropReason::OuterFragmentRefused)),
+        }
+        let nat = self.forwarder.nat_of(instance);
+        let nat = nat.ok_or(Outcome::Drop(DropReason::NatNoMapping))?;
+        let ip = packet.bytes().get(Ethernet::LENGTH..).unwrap_or_default();
+        match nat.arrival(ip) {
+            Arrival::Port(port) => {
+                let session = nat.owner(ip, tables, context.turn);
+                match session.and_then(|it| self.pass_to_owner(packet, instance, it, context.turn))
+                {
+                    Some(outcome) => {
+                        self.forwarder.counters.label(tables, packet, outcome, octets);
+                        Ok(None)
+                    }
+                    None => Ok(Some(port)),
+                }
+            }
+            Arrival::Linux => Err(Outcome::Linux),
+            Arrival::Fragment => Err(Outcome::Drop(DropReason::Malformed)),
+            Arrival::Drop(reason) => Err(Outcome::Drop(reason)),
+        }
+    }
+
+    /// Passes a packet that this lane has reassembled to the lane of its session, as fragments
+    /// find their lane by their addresses. `None` if that is this lane.
+    fn pass_to_owner(
+        &self,
+        packet: &mut Packet,
+        instance: InstanceId,
+        session: SessionIndex,
+        turn: &Turn,
+    ) -> Option<Outcome> {
+        let hairpin = self.forwarder.ports.hairpin.filter(|_| !turn.owns(session.0 as u8))?;
+        let ip = packet.bytes_mut().get_mut(Ethernet::LENGTH..)?;
+        if header::<Ipv4>(ip, 0)?.time_to_live <= 1 {
+            return Some(Outcome::Drop(DropReason::TimeToLive));
+        }
+        // The other lane does not count as a hop.
+        ip_header::decrement_ttl(ip);
+        packet.header::<Ethernet>()?.destination.0 = port_map::between_ues(instance);
+        Some(Outcome::Forward(hairpin, DropReason::OuterFragment))
+    }
+
+    /// Translates a packet and adds it to the batch.
+    #[inline]
+    fn translate_arrival(
+        &self,
+        batch: &mut Batch,
+        position: usize,
+        packet: &mut Packet,
+        port: &ExternalPort,
+        burst: BurstContext<'_>,
+    ) -> Result<(), DropReason> {
+        let (instance, is_hairpin) = self.arrival_instance(packet);
+        let nat = self.forwarder.nat_of(instance).ok_or(DropReason::NatNoMapping)?;
+        let (session, translation) = nat.destination(port, burst)?;
+        if !packet.complete_checksum() {
+            return Err(DropReason::Malformed);
+        }
+        let frame = packet.bytes_mut();
+        let length = frame.len();
+        translation.write(frame.get_mut(Ethernet::LENGTH..).unwrap_or_default());
+        batch.push_translated(position, length, (instance, is_hairpin), session, burst.tables);
+        Ok(())
+    }
+}
+
+impl<R: Routes> Upf<R> {
+    /// Returns the shard of a packet to an external address: that of the user's session, or of the
+    /// packet whose fragment it is. `None` if it is for no user.
+    pub(super) fn shard_of_external(
+        &self,
+        frame: &[u8],
+        instance: InstanceId,
+        turn: &Turn,
+    ) -> Option<u8> {
+        let nat = self.datapath.forwarder.nat_of(instance)?;
+        let bytes = frame.get(Ethernet::LENGTH..)?;
+        let ip = header::<Ipv4>(bytes, 0)?;
+        if !nat.is_external(ip.destination.into()) {
+            return None;
+        }
+        match nat.arrival(bytes) {
+            Arrival::Fragment => Some(reassembly::shard(frame)),
+            Arrival::Port(_) => {
+                let tables: &LaneTables = &self.tables;
+                nat.owner(bytes, tables, turn).map(|session| session.0 as u8)
+            }
+            Arrival::Linux | Arrival::Drop(_) => None,
+        }
+    }
+}

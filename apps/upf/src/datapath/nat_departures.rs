@@ -1,0 +1,172 @@
+//! Packets of users that NAT translates on their way to the data network, or to the external
+//! address of another user; and the external form of packets that do not reach their user.
+
+use fastlane::Packet;
+use fastlane::wire::Ipv4;
+use fastlane::wire::header;
+
+use super::forward::Forwarder;
+use super::icmp::{DueIcmpError, IcmpError};
+use super::lane_tables::{BurstContext, DestinationAddress};
+use super::lookup::{ClassifiedPacket, RoutedPacket, UePacket};
+use super::nat::{Arrival, Nat, Translation};
+use super::outcome::Outcome;
+use super::routes::Routes;
+use crate::rules::layout::drop_reason::DropReason;
+use crate::session::{InstanceId, SessionIndex};
+
+impl<R: Routes> Forwarder<R> {
+    /// Returns the NAT of a network instance.
+    #[inline(always)]
+    pub(super) fn nat_of(&self, instance: InstanceId) -> Option<&Nat> {
+        self.nat.as_ref()?.of(instance)
+    }
+
+    /// Returns true if a destination is an external address of the network instance.
+    #[inline(always)]
+    pub(super) fn is_external(&self, instance: InstanceId, to: DestinationAddress) -> bool {
+        self.nat.as_ref().is_some_and(|nat| nat.is_external(instance, to))
+    }
+
+    /// Finds the translation of a packet that leaves in a network instance. `None` if it leaves as
+    /// it is.
+    ///
+    /// # Errors
+    /// Returns the drop reason if it cannot be translated.
+    #[inline(always)]
+    pub(super) fn translation(
+        &self,
+        instance: InstanceId,
+        ue_packet: &UePacket,
+        session: SessionIndex,
+        packet: &mut Packet,
+        burst: BurstContext<'_>,
+    ) -> Result<Option<Translation>, DropReason> {
+        match self.nat_of(instance) {
+            None => Ok(None),
+            Some(nat) => source(nat, ue_packet, session, packet, burst),
+        }
+    }
+
+    /// Prefetches the mappings of packets that are routed together, one after the other: the index
+    /// of each user, the user, and the slots.
+    #[inline(never)]
+    pub(super) fn prefetch_translations(
+        &self,
+        ue_packets: &[UePacket],
+        routed: &[RoutedPacket],
+        packets: &[Packet],
+        burst: BurstContext<'_>,
+    ) {
+        let BurstContext { tables, turn, .. } = burst;
+        for it in routed {
+            tables.nat_users.prefetch_index(it.session.0 as usize);
+        }
+        for it in routed {
+            tables.nat_users.prefetch(it.session.0 as usize);
+        }
+        for it in routed {
+            let instance = it.instance.or(self.only_instance).unwrap_or_default();
+            let Some(nat) = self.nat_of(instance) else { continue };
+            let Some(ue_packet) = ue_packets.get(usize::from(it.ue_packet)) else { continue };
+            let Some(packet) = packets.get(usize::from(ue_packet.position)) else { continue };
+            nat.prefetch_source(it.session, ue_packet.inner(packet.bytes()), tables, turn);
+        }
+    }
+
+    /// Returns the outcome of a packet that cannot be translated: its sender is told if there is no
+    /// mapping (RFC 6888, REQ-11 B).
+    #[cold]
+    pub(super) fn not_translated(
+        &mut self,
+        classified: &ClassifiedPacket<'_>,
+        instance: InstanceId,
+        reason: DropReason,
+        burst: BurstContext<'_>,
+    ) -> Outcome {
+        let ClassifiedPacket { ue_packet, rules, charge, .. } = *classified;
+        if !matches!(reason, DropReason::NatPortsExhausted | DropReason::NatNoBlock) {
+            return Outcome::Drop(reason);
+        }
+        let error = DueIcmpError::new(IcmpError::NoMapping(reason), Some(instance));
+        self.defer_icmp_error(ue_packet, rules, charge, error, burst)
+    }
+
+    /// Gives a packet that was translated on its way to a user its external form again, since it is
+    /// held or the sender is told that it was dropped. Returns false if its mapping has ended.
+    #[cold]
+    pub(super) fn restore(
+        &self,
+        ue_packet: &UePacket,
+        packet: &mut Packet,
+        burst: BurstContext<'_>,
+    ) -> bool {
+        let (None, Some(session)) = (&ue_packet.tunnel, ue_packet.session) else { return true };
+        let Some(nat) = self.nat_of(ue_packet.instance) else { return true };
+        let ip = header::<Ipv4>(ue_packet.inner(packet.bytes()), 0);
+        if !ip.is_some_and(|ip| nat.hides(ip)) {
+            return true; // it was not translated
+        }
+        let bytes = ue_packet.inner(packet.bytes());
+        match nat.external_form(session, bytes, burst) {
+            Some(translation) => {
+                translation.write(ue_packet.inner_mut(packet));
+                true
+            }
+            // Packets between UEs keep their addresses.
+            None => ue_packet.is_hairpin,
+        }
+    }
+
+    /// Gives a packet that will be held its external form, since it is translated again when it is
+    /// released.
+    #[inline(always)]
+    pub(super) fn restore_held(
+        &self,
+        outcome: Outcome,
+        ue_packet: &UePacket,
+        packet: &mut Packet,
+        burst: BurstContext<'_>,
+    ) {
+        if self.nat.is_some() && matches!(outcome, Outcome::Hold(_)) {
+            self.restore(ue_packet, packet, burst);
+        }
+    }
+
+    /// Returns the session of the user to whom the IP packet `ip` of this UPF is addressed, and
+    /// translates the packet if that is an external address.
+    #[cold]
+    pub(super) fn addressee(
+        &self,
+        instance: InstanceId,
+        ip: &mut [u8],
+        burst: BurstContext<'_>,
+    ) -> Option<SessionIndex> {
+        let to = super::inner_packet::read(ip)?.to();
+        if !self.is_external(instance, to) {
+            return burst.tables.owner(burst.turn, instance, to);
+        }
+        let nat = self.nat_of(instance)?;
+        let Arrival::Port(port) = nat.arrival(ip) else { return None };
+        let (session, translation) = nat.destination(&port, burst).ok()?;
+        translation.write(ip);
+        Some(session)
+    }
+}
+
+/// Finds the translation of a packet.
+#[inline(never)]
+fn source(
+    nat: &Nat,
+    ue_packet: &UePacket,
+    session: SessionIndex,
+    packet: &mut Packet,
+    burst: BurstContext<'_>,
+) -> Result<Option<Translation>, DropReason> {
+    let is_inside = |start: u16| start >= ue_packet.at;
+    if packet.partial_checksum().is_some_and(|partial| is_inside(partial.start)) {
+        // The sum of the pseudo header would have to change with the address.
+        let _ = packet.complete_checksum(); // a checksum that cannot be completed stays wrong
+    }
+    nat.source(session, ue_packet.inner(packet.bytes()), burst)
+}
