@@ -3,6 +3,7 @@
 
 use fastlane_tests::{Page, Process, eventually, serve};
 
+mod nat;
 mod path_mtu;
 mod site;
 

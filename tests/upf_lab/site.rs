@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 /// The server in the data network.
 pub(crate) const SERVER: &str = "10.9.0.2";
+/// External addresses of NAT.
+pub(crate) const EXTERNAL: &str = "198.51.100.0/30";
 
 /// The hosts, and the relay between the UPF and the links where Linux has no such port.
 pub(crate) struct Site {
@@ -20,6 +22,8 @@ pub(crate) struct Site {
     icmp_addresses: Vec<&'static str>,
     /// Number of lanes.
     lanes: usize,
+    /// True if N6 has NAT: the data network does not know the users' addresses.
+    has_nat: bool,
 }
 
 impl Site {
@@ -28,8 +32,15 @@ impl Site {
     pub(crate) fn new(example: &'static str) -> Option<Self> {
         let lab = Lab::new("upf-lab", 1)?;
         let data = lab.another()?;
-        let mut site =
-            Self { lab, data, relay: None, example, icmp_addresses: Vec::new(), lanes: 1 };
+        let mut site = Self {
+            lab,
+            data,
+            relay: None,
+            example,
+            icmp_addresses: Vec::new(),
+            lanes: 1,
+            has_nat: false,
+        };
         let upf = &site.lab.left;
         upf.connect(&site.lab.right, "n4");
         upf.add_address("n4", "192.0.2.1/24");
@@ -98,6 +109,15 @@ impl Site {
         }
         if !self.icmp_addresses.is_empty() {
             example["app"]["interfaces"]["n6"]["icmp-addresses"] = json!(self.icmp_addresses);
+        }
+        if self.has_nat {
+            let log = self.file("nat.log");
+            example["app"]["interfaces"]["n6"]["nat"] = json!({
+                "addresses": [EXTERNAL], "log": log,
+            });
+            example["ports"]["n6"]["steer"] = json!([
+                { "destination": EXTERNAL, "fragments": true },
+            ]);
         }
         for (number, name) in ["n3", "n6"].into_iter().enumerate() {
             let driver = &mut example["ports"][name]["driver"];
@@ -169,6 +189,14 @@ impl Site {
     /// Sets the number of lanes, each on a CPU of its own.
     pub(crate) fn set_lanes(&mut self, lanes: usize) {
         self.lanes = lanes;
+    }
+
+    /// Configures NAT on N6. The data network has a route to its external addresses, and none to
+    /// the users.
+    pub(crate) fn set_nat(&mut self) {
+        self.has_nat = true;
+        self.data.run(&["ip", "route", "del", "10.45.0.0/16"]);
+        self.data.run(&["ip", "route", "add", EXTERNAL, "via", "10.6.0.1"]);
     }
 
     /// Starts the gNB with these tunnels and routes the host's packets to the device of the UEs.

@@ -6,7 +6,7 @@ use fastlane::slow::{SlowError, SlowPath};
 use fastlane::table::{ArrayWriter, EntryId, Spec, State};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::api::view::{DrainView, DryRun};
+use crate::api::view::{DrainView, DryRun, ExternalView};
 use crate::api::{
     self, Api, ApiError, NodeView, Query, QueryReceiver, RouteSource, Snapshot, TraceSubject,
     answer,
@@ -177,6 +177,11 @@ impl NodeView for BackendView<'_> {
         self.node.sessions().published().counters(line)
     }
 
+    fn external(&self, session: SessionIndex) -> Option<ExternalView> {
+        let tables = self.node.sessions().published().tables();
+        tables.nat_users.get(session.0 as usize).map(ExternalView::from)
+    }
+
     fn instance(&self, instance: InstanceId) -> Option<&str> {
         self.backend.configured.instances.get(usize::from(instance)).map(String::as_str)
     }
@@ -225,6 +230,7 @@ impl NodeView for BackendView<'_> {
             rules: self.node.rules(),
             reports: *self.node.reports(),
             tables: self.node.sessions().published().entries(),
+            nat: self.node.sessions().published().nat_counts(),
             causes: fast.map(cause).unwrap_or_default(),
             is_open: self.node.is_open(),
             drain: self.node.drain_status(Now::read()),

@@ -8,6 +8,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::pfcp::node::{DrainStatus, Statistics};
 use crate::rules::layout::drop_reason::DropReason;
+use crate::rules::publish::NatCounts;
 use crate::usage::UsageStatistics;
 
 /// Snapshot of all counters.
@@ -31,6 +32,8 @@ pub struct Snapshot {
     pub causes: Vec<(DropReason, [u64; 2])>,
     /// True if a control plane function may associate from any address.
     pub is_open: bool,
+    /// Blocks of external ports.
+    pub nat: NatCounts,
     /// State of the drain.
     pub drain: DrainStatus,
     /// Counters of the PFCP server.
@@ -63,6 +66,7 @@ impl prometheus_client::collector::Collector for Collector {
         let mut page = Page(encoder);
         self.state(&mut page)?;
         self.drain(&mut page)?;
+        self.nat(&mut page)?;
         self.packets(&mut page)?;
         self.messages(&mut page)?;
         self.reports(&mut page)?;
@@ -113,6 +117,24 @@ impl Collector {
         let metric =
             page.0.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
         ConstGauge::new(seconds).encode(metric)
+    }
+
+    fn nat(&self, page: &mut Page<'_>) -> std::fmt::Result {
+        let it = self.0.nat;
+        let free = it.blocks.saturating_sub(it.used).saturating_sub(it.resting);
+        let states = [("used", it.used), ("resting", it.resting), ("free", free)];
+        let states = states.map(|(state, count)| ([("state", state.to_owned())], count));
+        page.gauges("upf_nat_blocks", "Blocks of external ports, by state.", states)?;
+        let all = [
+            ("upf_nat_block_allocations", "Blocks allocated to users.", it.allocated),
+            ("upf_nat_block_releases", "Blocks released.", it.released),
+            ("upf_nat_block_exhausted", "Users that got no block.", it.exhausted),
+            ("upf_nat_log_failed", "Lines not written to the log of blocks.", it.log_failed),
+        ];
+        for (name, help, count) in all {
+            page.counters::<0>(name, help, [([], count)])?;
+        }
+        Ok(())
     }
 
     fn packets(&self, page: &mut Page<'_>) -> std::fmt::Result {

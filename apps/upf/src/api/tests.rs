@@ -8,6 +8,7 @@ use super::metrics::Snapshot;
 use super::view::{DrainView, DryRun, TraceSubject};
 use super::{NodeView, QueryReceiver, RouteSource, answer, drain_client, reload_client, serve};
 use crate::api::client::{Request, ask};
+use crate::api::view::ExternalView;
 use crate::datapath::classify::PacketFields;
 use crate::pfcp::ReloadReport;
 use crate::pfcp::associations::Association;
@@ -51,6 +52,10 @@ impl NodeView for BackendView {
 
     fn counted(&self, line: u32) -> [u64; 4] {
         [u64::from(line), 0, 0, 0]
+    }
+
+    fn external(&self, _: SessionIndex) -> Option<ExternalView> {
+        None
     }
 
     fn instance(&self, _: InstanceId) -> Option<&str> {

@@ -5,17 +5,19 @@
 //! keeps 64 bits.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::api::metrics::Snapshot;
+use crate::config::nat::BUCKET;
 use crate::datapath::classify::PacketFields;
 use crate::pfcp::associations::Association;
 use crate::pfcp::{NodeName, ReloadReport};
 use crate::rules::layout::drop_reason::DropReason;
+use crate::rules::layout::nat::NatUser;
 use crate::session::{InstanceId, PdrId, Session, SessionIndex, UserAddress};
 
 mod drain_view;
@@ -165,6 +167,32 @@ pub struct SessionView {
     pub qers: Vec<QerView>,
     /// Usage reporting rules.
     pub urrs: Vec<UrrView>,
+    /// External address and ports, if NAT translates the UE's address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<ExternalView>,
+}
+
+/// Block of external ports of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct ExternalView {
+    /// External address.
+    pub address: String,
+    /// First port.
+    pub first_port: u16,
+    /// Last port.
+    pub last_port: u16,
+}
+
+impl From<&NatUser> for ExternalView {
+    fn from(user: &NatUser) -> Self {
+        let last = u32::from(user.first_port) + user.buckets * BUCKET - 1;
+        Self {
+            address: Ipv4Addr::from(user.external).to_string(),
+            first_port: user.first_port,
+            last_port: u16::try_from(last).unwrap_or(u16::MAX),
+        }
+    }
 }
 
 impl SessionView {
@@ -177,6 +205,7 @@ impl SessionView {
             fars: it.fars.iter().map(|far| FarView::of(far, node)).collect(),
             qers: it.qers.iter().map(QerView::of).collect(),
             urrs: it.urrs.iter().map(|urr| UrrView::of(urr, node)).collect(),
+            external: node.external(it.id),
         }
     }
 }
@@ -198,6 +227,8 @@ pub trait NodeView {
     /// Returns the counters of a slot: uplink octets, uplink packets, downlink octets, downlink
     /// packets.
     fn counted(&self, line: u32) -> [u64; 4];
+    /// Returns the block of external ports of a session.
+    fn external(&self, session: SessionIndex) -> Option<ExternalView>;
     /// Returns the name of a network instance.
     fn instance(&self, instance: InstanceId) -> Option<&str>;
     /// Returns the network instance in which uplink or downlink packets arrive if a PDR names none.

@@ -310,7 +310,7 @@ impl NatPlan {
 }
 
 /// Parses a prefix, or an address as the prefix of itself.
-fn address_prefix(text: &str) -> Result<Prefix, String> {
+pub(crate) fn address_prefix(text: &str) -> Result<Prefix, String> {
     match text.parse::<Ipv4Addr>() {
         Ok(address) => Ok(Prefix { address: address.into(), length: 32 }),
         Err(_) => prefix(text),
@@ -337,7 +337,7 @@ pub(super) fn check_nat(settings: &Settings) -> Result<(), Error> {
                         one external address; use one interface";
             return Err(refuse(at(""), what));
         }
-        let external = check_external(settings, nat, &at("addresses"))?;
+        let external = check_external(settings, nat, &at(".addresses"))?;
         for (number, prefix) in external.iter().enumerate() {
             if let Some((other, _)) = taken.iter().find(|(_, other)| overlap(*other, *prefix)) {
                 let what = format!("it overlaps an address of `{other}`; use disjoint addresses");
@@ -441,3 +441,6 @@ fn check_ports(nat: &Nat, at: impl Fn(&str) -> String) -> Result<(), Error> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

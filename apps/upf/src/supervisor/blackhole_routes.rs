@@ -1,4 +1,4 @@
-//! Blackhole routes of UE pools in Linux: without them Linux would forward packets to UEs in a
+//! Blackhole routes of UE pools and of external addresses of NAT in Linux: without them Linux would forward packets to UEs in a
 //! loop, or answer them with ICMP errors.
 
 use std::io;
@@ -6,19 +6,23 @@ use std::net::IpAddr;
 
 use fastlane::mirror::blackhole;
 
+use crate::config::nat::address_prefix;
 use crate::config::{Interface, Role, Settings};
 use crate::session::Prefix;
 
 /// Linux's main routing table.
 const MAIN: u32 = 254;
 
-/// A pool and a Linux routing table that needs a blackhole route for it.
+/// A pool, or external addresses of NAT, and a Linux routing table that needs a blackhole route for
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlackholeRoute {
-    /// Prefix of the pool.
+    /// Prefix of the pool or of the external addresses.
     pub prefix: Prefix,
     /// Routing table.
     pub table: u32,
+    /// True for external addresses of NAT. Linux may have them itself.
+    pub is_nat: bool,
 }
 
 /// Returns the required blackhole routes: each pool in the main table and the tables of its network
@@ -41,7 +45,14 @@ pub fn blackhole_routes(settings: &Settings) -> Vec<BlackholeRoute> {
             continue;
         }
         let tables = same.filter_map(|it| it.route_table).chain([MAIN]);
-        them.extend(tables.map(|table| BlackholeRoute { prefix, table }));
+        them.extend(tables.map(|table| BlackholeRoute { prefix, table, is_nat: false }));
+    }
+    let n6 = settings.interfaces.values().filter(|it| it.next_hop.is_none());
+    for interface in n6 {
+        let addresses = interface.nat.iter().flat_map(|nat| &nat.addresses);
+        let prefixes = addresses.filter_map(|text| address_prefix(text).ok());
+        let table = interface.route_table.unwrap_or(MAIN);
+        them.extend(prefixes.map(|prefix| BlackholeRoute { prefix, table, is_nat: true }));
     }
     them.dedup();
     them
@@ -70,12 +81,13 @@ fn add_one(it: BlackholeRoute) -> Result<(), String> {
     let Prefix { address, length } = it.prefix;
     let said = |error: io::Error| {
         format!(
-            "pool {address}/{length}: Linux may forward its packets, because the blackhole route \
+            "{address}/{length}: Linux may forward its packets, because the blackhole route \
              cannot be added: {error}; run `{}` as root",
             it.command()
         )
     };
-    if blackhole::add(address, length, it.table).map_err(said)? || it.table != MAIN {
+    let is_added = blackhole::add(address, length, it.table).map_err(said)?;
+    if is_added || it.table != MAIN || it.is_nat {
         return Ok(());
     }
     open(address).map_or(Ok(()), |problem| Err(format!("{problem}; run `{}`", it.command())))
@@ -95,7 +107,8 @@ fn open(address: IpAddr) -> Option<String> {
 /// Returns the pools that Linux might forward to, one sentence each. Changes nothing.
 #[must_use]
 pub fn examine(settings: &Settings) -> Vec<String> {
-    let main = blackhole_routes(settings).into_iter().filter(|it| it.table == MAIN);
+    let routes = blackhole_routes(settings).into_iter();
+    let main = routes.filter(|it| it.table == MAIN && !it.is_nat);
     main.filter_map(|it| {
         let closed = blackhole::is_blackhole(it.prefix.address).unwrap_or(false);
         (!closed).then(|| {

@@ -331,3 +331,6 @@ impl FreeBlocks {
         since == 0 || since.saturating_add(self.rest) <= now
     }
 }
+
+#[cfg(test)]
+mod tests;
