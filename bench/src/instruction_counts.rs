@@ -30,11 +30,13 @@ pub enum Count {
     Upf(&'static str),
     /// The same with 8 PDRs of 4 filters each.
     UpfFilters(&'static str),
+    /// The same with 2 PDRs and NAT on N6.
+    UpfNat(&'static str),
 }
 
 impl Count {
     /// All counted loops.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Memory(32),
         Self::Memory(8),
         Self::Memory(1),
@@ -48,6 +50,8 @@ impl Count {
         Self::Upf("downlink"),
         Self::UpfFilters("uplink"),
         Self::UpfFilters("downlink"),
+        Self::UpfNat("uplink"),
+        Self::UpfNat("downlink"),
     ];
 
     /// Returns the number of packets of the shorter run.
@@ -69,6 +73,7 @@ impl Count {
             Self::Flows => "router-flows-burst-32".to_owned(),
             Self::Upf(direction) => format!("upf-{direction}-burst-32"),
             Self::UpfFilters(direction) => format!("upf-8-pdrs-{direction}-burst-32"),
+            Self::UpfNat(direction) => format!("upf-nat-{direction}-burst-32"),
         }
     }
 }

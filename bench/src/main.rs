@@ -92,6 +92,8 @@ enum Measurement {
     UpfRules,
     /// Gb/s of one core by the length of users' packets, on AF_XDP and on sockets (figure 7).
     UpfSizes,
+    /// Cost of NAT in the user plane over the user plane without it.
+    UpfNat,
     /// CPU time per packet of the programs `upf` and `macswap` over memif.
     UpfMemif,
     /// Cost of the user plane per lane, by number of lanes.
@@ -106,7 +108,7 @@ enum Measurement {
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(Measurement, Measure); 27] = [
+const MEASUREMENTS: [(Measurement, Measure); 28] = [
     (Measurement::Memory, scenarios::memory),
     (Measurement::InC, scenarios::in_c),
     (Measurement::Dpdk, scenarios::dpdk),
@@ -130,6 +132,7 @@ const MEASUREMENTS: [(Measurement, Measure); 27] = [
     (Measurement::Upf, scenarios::upf),
     (Measurement::UpfRules, scenarios::upf_rules),
     (Measurement::UpfSizes, scenarios::upf_sizes),
+    (Measurement::UpfNat, scenarios::upf_nat),
     (Measurement::UpfMemif, scenarios::upf_memif),
     (Measurement::UpfLanes, scenarios::upf_lanes),
     (Measurement::Pod, scenarios::pod),

@@ -1,11 +1,11 @@
 //! NAT on N6 between real hosts: users' TCP, UDP, pings and traceroutes reach a data network that
 //! knows external addresses only.
 
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use fastlane_tests::{Host, Page, eventually, serve};
+use fastlane_tests::{Application, Host, PATIENCE, Page, eventually, serve};
 
 use crate::site::{self, Site};
 use crate::{count, sessions};
@@ -198,6 +198,78 @@ fn crosses_nat(example: &'static str, lanes: usize) {
     assert!(gnb.stop().status.success());
     upf.stop();
     site.end();
+}
+
+/// Returns the process of a path (`slow` or `fast`) as the supervisor has logged it last.
+fn process_id(upf: &Application, path: &str) -> String {
+    let log = upf.process.stderr();
+    let words = format!("upf: the {path} path process has id ");
+    let last = log.rsplit(&words).next().and_then(|it| it.split_whitespace().next());
+    last.expect("the supervisor logs the process").to_owned()
+}
+
+/// Kills both processes, one after the other and together. Each time a packet from outside is the
+/// first one after it, which no new mapping could bring to the user.
+fn mappings_survive(example: &'static str) {
+    let Some(site) = prepared(example) else { return };
+    let upf = site.start(&[]);
+    let (smf, lines) = sessions(&site, 1, &[]);
+    let gnb = site.gnb(&lines);
+    lead(&site);
+    let user = lines[0].split(' ').nth(1).expect("an address");
+    let (access, network) = (site.access(), site.network());
+    let inside = socket(access, user);
+    let server = socket(network, site::SERVER);
+    let to = server.local_addr().expect("an address");
+    let mapped = deliver(&inside, to, &server, "before");
+    // A TCP connection that is idle meanwhile.
+    let listener = network.enter(|| TcpListener::bind((site::SERVER, 0))).expect("a TCP port");
+    let at = listener.local_addr().expect("an address");
+    let mut client = access.enter(|| TcpStream::connect(at)).expect("a connection");
+    let (mut accepted, peer) = listener.accept().expect("a client");
+    assert!(is_external(peer), "{peer}");
+    for stream in [&client, &accepted] {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    }
+    upf.process.wait_for("holding ");
+    for kill in [&["slow"][..], &["fast"], &["slow", "fast"]] {
+        let before: Vec<_> = kill.iter().map(|path| (path, process_id(&upf, path))).collect();
+        for (_, id) in &before {
+            site.upf().run(&["kill", "-KILL", id]);
+        }
+        for (path, id) in &before {
+            eventually("it is restarted", || process_id(&upf, path) != *id);
+        }
+        eventually("both processes run", || {
+            let words = ["curl", "--silent", "--fail", "http://127.0.0.1:8805/healthz"];
+            site.upf().attempt(&words).status.success()
+        });
+        deliver(&server, mapped, &inside, &format!("after {kill:?}"));
+        assert_eq!(deliver(&inside, to, &server, "again"), mapped, "{kill:?}");
+        let mut buffer = [0; 10];
+        accepted.write_all(b"still here").expect("it is sent");
+        client.read_exact(&mut buffer).expect("the connection lives");
+        client.write_all(&buffer).expect("it is sent");
+        accepted.read_exact(&mut buffer).expect("the connection lives");
+    }
+    let metrics = site.ask("/metrics");
+    assert!(metrics.contains("\nupf_nat_blocks{state=\"used\"} 1\n"), "{metrics}");
+    let log = std::fs::read_to_string(site.file("nat.log")).expect("the log");
+    assert_eq!(log.lines().count(), 1, "the user has the block that it had: {log}");
+    assert!(smf.stop().status.success());
+    assert!(gnb.stop().status.success());
+    upf.stop();
+    site.end();
+}
+
+#[test]
+fn mappings_survive_kills_on_af_packet() {
+    mappings_survive("af-packet");
+}
+
+#[test]
+fn mappings_survive_kills_on_af_xdp() {
+    mappings_survive("af-xdp");
 }
 
 #[test]

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         ["flows", packets] => translate(packets),
         ["upf", direction, packets] => forward(direction, Shape::Simple, packets),
         ["upf-8-pdrs", direction, packets] => forward(direction, Shape::EIGHT, packets),
+        ["upf-nat", direction, packets] => forward_flows(direction, packets),
         [application::LOOP, _] => return ExitCode::from(application::run(arguments)),
         _ => Err("usage: instructions [only ROW...|bless FILE [ROW...]]".into()),
     };
@@ -48,6 +49,12 @@ fn main() -> ExitCode {
 
 fn turn(packets: &str, burst: &str) -> Result<()> {
     let moved = MemoryLane::new(macswap, burst.parse()?, 60)?.turns(packets.parse()?);
+    println!("{moved} packets");
+    Ok(())
+}
+
+fn forward_flows(direction: &str, packets: &str) -> Result<()> {
+    let moved = counted_packets::forward_flows(direction, true, packets.parse()?)?;
     println!("{moved} packets");
     Ok(())
 }
@@ -133,6 +140,7 @@ fn instructions(count: Count, packets: u64, folder: &Path) -> Result<u64> {
         Count::Flows => command.args(["flows", &number]),
         Count::Upf(direction) => command.args(["upf", direction, &number]),
         Count::UpfFilters(direction) => command.args(["upf-8-pdrs", direction, &number]),
+        Count::UpfNat(direction) => command.args(["upf-nat", direction, &number]),
         Count::Memif | Count::Dpdk => {
             let path = folder.join("configuration.json");
             std::fs::write(&path, configuration(count, packets, folder).to_string())?;

@@ -7,6 +7,7 @@
 
 pub mod counted_packets;
 pub(crate) mod frames;
+mod nat;
 pub(crate) mod sessions;
 
 use std::io::Write;
@@ -25,6 +26,7 @@ use upf::rules::layout::drop_reason::{DROP_REASONS, DropReason};
 
 pub use frames::Direction;
 use frames::Template;
+pub use nat::{Flows, compare_nat};
 pub use sessions::{Hit, Sessions, Shape};
 
 use crate::Result;
@@ -173,7 +175,7 @@ pub(crate) fn all_forwarded(causes: &State<DROP_REASON_WORDS>) -> Result<()> {
     for (cause, packets) in counts(causes) {
         let is_forwarded =
             matches!(cause, DropReason::ForwardedUplink | DropReason::ForwardedDownlink);
-        if !is_forwarded {
+        if !is_forwarded && cause != DropReason::NatMappingMade {
             return Err(format!("{packets} packets were not forwarded: {}", cause.name()).into());
         }
     }

@@ -9,6 +9,7 @@ use fastlane_wire::checksum::checksum;
 use crate::Result;
 use crate::loops::lookup::workload::Random;
 use crate::loops::user_plane::STATION;
+use crate::loops::user_plane::nat::{FIRST_INSIDE, Flows};
 use crate::loops::user_plane::sessions::{Sessions, Shape, Users, far_teid, user};
 
 /// Number of frames of the list.
@@ -95,6 +96,50 @@ impl Template {
         Self { outside, teid, list }
     }
 
+    /// Creates frames of random flows, whose checksums have to be updated by NAT.
+    ///
+    /// # Errors
+    /// Returns an error if a flow has no mapping although NAT translates its user.
+    pub(crate) fn of_flows(
+        sessions: &Sessions,
+        direction: Direction,
+        flows: Flows,
+    ) -> Result<Self> {
+        let mut random = Random::new(0x006e_6174);
+        let users = sessions.users();
+        let mut entry = || {
+            let session = random.below(u64::from(users.count)) as u32;
+            let port = FIRST_INSIDE + random.below(u64::from(flows.each)) as u16;
+            let far = SocketAddrV4::new((0xc612_0000 | random.next() as u32 & 0x1_ffff).into(), 53);
+            let own = SocketAddrV4::new(user(session), port);
+            let headers = match direction {
+                Direction::Uplink => headers(own, far),
+                Direction::Downlink => {
+                    headers(far, sessions.external(session, port)?.unwrap_or(own))
+                }
+            };
+            Ok(Entry { session, teid: users.teid(session), headers: with_checksum(headers) })
+        };
+        let list = (0..LIST).map(|_| entry()).collect::<Result<_>>()?;
+        let (outside, teid) = outside(direction, users.shape);
+        Ok(Self { outside, teid, list })
+    }
+
+    /// Creates an uplink frame of each flow.
+    pub(crate) fn of_each_flow(sessions: &Sessions, flows: Flows) -> Self {
+        let users = sessions.users();
+        let ports = FIRST_INSIDE..FIRST_INSIDE + flows.each;
+        let all = (0..users.count).flat_map(|session| ports.clone().map(move |it| (session, it)));
+        let far = SocketAddrV4::new(0xc612_0001.into(), 53);
+        let list = all.map(|(session, port)| {
+            let headers = with_checksum(headers(SocketAddrV4::new(user(session), port), far));
+            Entry { session, teid: users.teid(session), headers }
+        });
+        let list = list.collect();
+        let (outside, teid) = outside(Direction::Uplink, users.shape);
+        Self { outside, teid, list }
+    }
+
     /// Returns the number of frames.
     pub(crate) fn count(&self) -> usize {
         self.list.len()
@@ -169,6 +214,12 @@ impl Template {
             *headers = entry.headers;
         }
     }
+}
+
+/// Returns the headers with a UDP checksum, which nobody verifies.
+fn with_checksum(mut headers: [u8; HEADERS]) -> [u8; HEADERS] {
+    headers[26..28].copy_from_slice(&[0x12, 0x34]);
+    headers
 }
 
 /// Returns the IPv4 and UDP headers of an inner packet.

@@ -14,7 +14,7 @@ use upf::datapath::{DROP_REASON_WORDS, LaneTables, Routes, Upf};
 use upf::rules::Capacities;
 use upf::rules::compile::Context;
 use upf::rules::layout::TeidLayout;
-use upf::rules::layout::nat::{NAT_BLOCKS, NAT_PORTS, NAT_USERS};
+use upf::rules::layout::nat::{NAT_BLOCKS, NAT_PORTS, NAT_USERS, NatUser};
 use upf::rules::layout::table;
 use upf::rules::publish::Published;
 use upf::rules::{Private, Tables as Written};
@@ -150,12 +150,15 @@ pub(crate) struct Users {
     /// Volume threshold of their URRs in octets.
     pub(crate) threshold: u64,
     teids: TeidLayout,
+    /// True if NAT translates their packets.
+    pub(crate) has_nat: bool,
 }
 
 impl Users {
     /// Creates UEs whose URRs never report.
     pub(crate) fn new(shape: Shape, count: u32) -> Self {
-        Self { shape, count, threshold: 1 << 60, teids: TeidLayout::of(count as usize) }
+        let teids = TeidLayout::of(count as usize);
+        Self { shape, count, threshold: 1 << 60, teids, has_nat: false }
     }
 
     /// Returns the TEID of a session.
@@ -198,7 +201,22 @@ impl Sessions {
     /// # Errors
     /// Returns an error if there is not enough memory.
     pub fn new(count: u32, shape: Shape) -> Result<Self> {
-        Self::of(Users::new(shape, count), 1)
+        Self::new_with(count, shape, false)
+    }
+
+    /// Publishes `count` sessions, whose users NAT translates if `has_nat` is true.
+    pub(crate) fn new_with(count: u32, shape: Shape, has_nat: bool) -> Result<Self> {
+        Self::of(Users { has_nat, ..Users::new(shape, count) }, 1)
+    }
+
+    /// Returns the user of a session if NAT translates its packets.
+    pub(crate) fn nat_user(&self, session: u32) -> Option<NatUser> {
+        self._published.tables().nat_users.get(session as usize).copied()
+    }
+
+    /// Returns the slots of external ports.
+    pub(crate) fn nat_ports(&self) -> Result<State<8>> {
+        Ok(self.memory.state(NAT_PORTS)?)
     }
 
     /// Publishes the sessions of these UEs for `lanes` lanes.
@@ -215,14 +233,14 @@ impl Sessions {
         })?;
         memory.memory(table::EVENTS, |most| Spec::pending("events", most, lanes))?;
         let _published = users.publish(Written::private(&memory)?, &settings)?;
-        let Users { shape, count, threshold, teids } = users;
+        let Users { shape, count, threshold, teids, .. } = users;
         Ok(Self { shape, count, threshold, teids, settings, memory, _published })
     }
 
     /// Returns the UEs of the sessions.
     pub(crate) fn users(&self) -> Users {
         let Self { shape, count, threshold, teids, .. } = *self;
-        Users { shape, count, threshold, teids }
+        Users { shape, count, threshold, teids, has_nat: false }
     }
 
     /// Returns a TEID that this session had in another generation.
@@ -286,7 +304,7 @@ pub(crate) fn user(session: u32) -> Ipv4Addr {
 /// Returns the object `app` of a configuration with the ports of N3 and of N6.
 pub(crate) fn settings(users: Users, [access, core]: [&str; 2]) -> Value {
     let complex = if users.shape == Shape::Simple { 1 } else { users.count };
-    json!({
+    let mut settings = json!({
         "node-id": "10.255.0.1",
         "n4": { "addresses": ["10.255.0.1"] },
         "interfaces": {
@@ -297,7 +315,14 @@ pub(crate) fn settings(users: Users, [access, core]: [&str; 2]) -> Value {
         "pools": [{ "network-instance": "internet", "prefix": "11.0.0.0/8" }],
         "sessions": users.count,
         "limits": { "complex-sessions": complex }
-    })
+    });
+    if users.has_nat {
+        // 64 addresses with 252 blocks each.
+        settings["interfaces"]["n6"]["nat"] = json!({
+            "addresses": ["203.0.113.0/26"], "inside": ["11.0.0.0/8"], "log": "/dev/null"
+        });
+    }
+    settings
 }
 
 /// Network instances of N3 and N6, as numbers.
