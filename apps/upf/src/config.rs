@@ -13,15 +13,15 @@ use serde_json::{Map, Value, json};
 use self::check::{check, refuse};
 use crate::session::{InstanceId, Network, Prefix};
 
-pub use self::nat::Nat;
+pub use self::nat_plan::Nat;
 pub use crate::session::Role;
 
 pub(crate) mod addresses;
 pub mod change;
 mod check;
+pub mod nat_plan;
 pub mod reloadable;
 pub mod running;
-pub mod nat;
 
 /// Settings of the UPF.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -437,7 +437,7 @@ pub fn defaults(
     tables: &[(&'static str, usize)],
 ) -> Result<Value, Error> {
     check(settings, written)?;
-    nat::check_nat(settings)?;
+    nat_plan::check_nat(settings)?;
     if let Some((name, _)) = tables.iter().find(|(name, _)| written.tables.contains_key(*name)) {
         let what = "its capacity follows from `app.sessions` and `app.limits`; remove it";
         return Err(refuse(format!("tables.{name}"), what));

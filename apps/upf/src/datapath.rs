@@ -189,8 +189,9 @@ impl<R: Routes> Upf<R> {
             }
             FrameKind::Ip { is_v6 } => {
                 let instance = role.instance_of(frame);
-                if !is_v6 && self.datapath.is_for_nat(frame, role, is_v6) {
-                    return self.shard_of_external(frame, instance, turn);
+                let forwarder = &self.datapath.forwarder;
+                if nat_arrivals::is_for_nat(forwarder, frame, role, is_v6) {
+                    return nat_arrivals::shard_of(forwarder, frame, instance, &self.tables, turn);
                 }
                 let to = DestinationAddress::of(frame, is_v6)?;
                 self.tables.owner(turn, instance, to)

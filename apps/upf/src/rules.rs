@@ -23,8 +23,8 @@ use fastlane::table::{
 };
 use rustix::fs::{SeekFrom, seek};
 
-use self::layout::{drop_reason, nat, table};
-use crate::config::nat::NatPlan;
+use self::layout::{drop_reason, nat_tables, table};
+use crate::config::nat_plan::NatPlan;
 use crate::config::{Settings, TeidChoice};
 
 pub mod compile;
@@ -174,9 +174,9 @@ impl Capacities {
             (table::PEERS, PEERS),
             (table::NODE, 1),
             (table::CONFIGURATION, 1),
-            (nat::NAT_USERS, self.nat[0]),
-            (nat::NAT_BLOCKS, self.nat[1]),
-            (nat::NAT_PORTS, self.nat[2]),
+            (nat_tables::NAT_USERS, self.nat[0]),
+            (nat_tables::NAT_BLOCKS, self.nat[1]),
+            (nat_tables::NAT_PORTS, self.nat[2]),
         ]
     }
 }

@@ -19,7 +19,7 @@ use fastlane_bench::device::application;
 use fastlane_bench::device::memory_lane::{MemoryLane, macswap};
 use fastlane_bench::instruction_counts::{Committed, Count};
 use fastlane_bench::loops::lookup::counted_lookups;
-use fastlane_bench::loops::user_plane::{Shape, counted_packets};
+use fastlane_bench::loops::user_plane::{self, Shape, counted_packets};
 use serde_json::{Value, json};
 
 fn main() -> ExitCode {
@@ -54,7 +54,7 @@ fn turn(packets: &str, burst: &str) -> Result<()> {
 }
 
 fn forward_flows(direction: &str, packets: &str) -> Result<()> {
-    let moved = counted_packets::forward_flows(direction, true, packets.parse()?)?;
+    let moved = user_plane::forward_flows(direction, true, packets.parse()?)?;
     println!("{moved} packets");
     Ok(())
 }

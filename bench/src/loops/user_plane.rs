@@ -26,8 +26,8 @@ use upf::rules::layout::drop_reason::{DROP_REASONS, DropReason};
 
 pub use frames::Direction;
 use frames::Template;
-pub use nat::{Flows, compare_nat};
-pub use sessions::{Hit, Sessions, Shape};
+pub use nat::{compare_nat, forward_flows};
+pub use sessions::{Flows, Hit, Sessions, Shape};
 
 use crate::Result;
 use crate::device::memory_lane::{MemoryLane, macswap};

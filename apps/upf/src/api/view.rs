@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::api::metrics::Snapshot;
-use crate::config::nat::BUCKET;
+use crate::config::nat_plan::BUCKET;
 use crate::datapath::classify::PacketFields;
 use crate::pfcp::associations::Association;
 use crate::pfcp::{NodeName, ReloadReport};
 use crate::rules::layout::drop_reason::DropReason;
-use crate::rules::layout::nat::NatUser;
+use crate::rules::layout::nat_tables::NatUser;
 use crate::session::{InstanceId, PdrId, Session, SessionIndex, UserAddress};
 
 mod drain_view;

@@ -9,9 +9,9 @@ use fastlane::wire::{Ethernet, Ipv4, Ipv6, header};
 use fastlane::{Error, LaneInfo, Shape, Turn};
 
 use super::classify::{self, BlocksInTurn, Classifier};
-use crate::config::nat::BUCKET;
+use crate::config::nat_plan::BUCKET;
 use crate::rules::layout::drop_reason::{CONFIGURED, DropReason, HOLDING};
-use crate::rules::layout::nat::{NAT_BLOCKS, NAT_PORTS, NAT_USERS, NatBlock, NatUser};
+use crate::rules::layout::nat_tables::{NAT_BLOCKS, NAT_PORTS, NAT_USERS, NatBlock, NatUser};
 use crate::rules::layout::session_rules::{Block, Rules};
 use crate::rules::layout::{
     FRAMED_ANY, Framed, SessionRef, TeidLayout, TunnelKey, UeKey, counter_slots as state, table,

@@ -115,6 +115,14 @@ pub(crate) struct SessionCharge {
     pub(crate) charge: Charge,
 }
 
+/// Ingress of a packet without a tunnel.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ingress {
+    pub(crate) instance: InstanceId,
+    /// True if another lane passed the packet on and has decremented its TTL.
+    pub(crate) is_hairpin: bool,
+}
+
 const EMPTY: UePacket = UePacket {
     number: 0,
     position: 0,
@@ -233,14 +241,13 @@ impl Batch {
     }
 
     /// Adds a packet without a tunnel whose session is known, since NAT has translated it, and
-    /// prefetches the index of its rules. `arrival` is the network instance, and true if another
-    /// lane passed it on.
+    /// prefetches the index of its rules.
     #[inline]
     pub(crate) fn push_translated(
         &mut self,
         position: usize,
         length: usize,
-        arrival: (InstanceId, bool),
+        ingress: Ingress,
         session: SessionIndex,
         tables: &LaneTables,
     ) {
@@ -248,12 +255,12 @@ impl Batch {
         self.push(UePacket {
             number: self.count as u8,
             position: position as u8,
-            instance: arrival.0,
+            instance: ingress.instance,
             session: Some(session),
             at: Ethernet::LENGTH as u16,
             end: length as u32,
             tunnel: None,
-            is_hairpin: arrival.1,
+            is_hairpin: ingress.is_hairpin,
         });
     }
 

@@ -16,12 +16,12 @@ use fastlane::table::EntryId;
 use fastlane::wire::{Ipv4, header};
 
 use self::carrier::{Carrier, Side, Unreadable};
-use self::port_table::{SlotPlace, after_segment, external_port, find, free, home};
+use self::port_table::{SlotAddress, after_segment, external_port, find, free, home};
 use super::lane_tables::{BurstContext, DestinationAddress, LaneTables};
 use crate::config::Settings;
-use crate::config::nat::{AddressRange, BUCKET, NatPlan, NatPool};
+use crate::config::nat_plan::{AddressRange, BUCKET, NatPlan, NatPool};
 use crate::rules::layout::drop_reason::DropReason;
-use crate::rules::layout::nat::{NatUser, PortSlot, Protocol, TcpState, Timers, ticks};
+use crate::rules::layout::nat_tables::{NatUser, PortSlot, Protocol, TcpState, Timers, ticks};
 use crate::session::{InstanceId, SessionIndex};
 
 mod carrier;
@@ -72,7 +72,7 @@ fn write_source(bytes: &mut [u8], address: u32) {
 pub(crate) struct ExternalPort {
     carrier: Carrier,
     block: u32,
-    place: SlotPlace,
+    place: SlotAddress,
 }
 
 /// Kind of a packet to an external address.
@@ -158,11 +158,11 @@ impl Nat {
 
     /// Returns the place of the slot of an external port in its block.
     #[inline]
-    fn place(&self, block: u32, port: u16) -> SlotPlace {
+    fn place(&self, block: u32, port: u16) -> SlotAddress {
         let pool = &self.pool;
         let offset = u32::from(port - pool.first_port) & (pool.ports - 1);
         let first = pool.first_bucket + (block - pool.first_block) * (pool.ports / BUCKET);
-        SlotPlace { bucket: first + offset / BUCKET, index: (offset % BUCKET) as usize }
+        SlotAddress { bucket: first + offset / BUCKET, index: (offset % BUCKET) as usize }
     }
 
     /// Finds the user of an external port and the translation of a packet to it.

@@ -4,15 +4,15 @@
 use fastlane::wire::{Ethernet, Ipv4, header};
 use fastlane::{Packet, Turn};
 
-use super::Datapath;
+use super::forward::Forwarder;
+use super::ip_header;
 use super::lane_tables::{BurstContext, LaneTables, TurnContext};
-use super::lookup::Batch;
+use super::lookup::{Batch, Ingress};
 use super::nat::{Arrival, ExternalPort};
 use super::outcome::Outcome;
 use super::port_map::{self, PortRole};
-use super::reassembly::{self, Progress};
+use super::reassembly::{self, Progress, Reassembler};
 use super::routes::{BATCH, Routes};
-use super::{Upf, ip_header};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::session::{InstanceId, SessionIndex};
 
@@ -25,27 +25,38 @@ fn positions(mut bits: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-impl<R: Routes> Datapath<R> {
-    /// Returns true if NAT handles an IP packet without a tunnel: it is to an external address, or
-    /// past NAT to a user's.
-    #[inline(always)]
-    pub(super) fn is_for_nat(&self, frame: &[u8], role: &PortRole, is_v6: bool) -> bool {
-        match &self.forwarder.nat {
-            None => false,
-            Some(_) if is_v6 => false,
-            Some(nat) => {
-                let ip = header::<Ipv4>(frame, Ethernet::LENGTH);
-                nat.of(role.instance_of(frame)).zip(ip).is_some_and(|(nat, ip)| {
-                    nat.is_external(ip.destination.into()) || !role.is_hairpin && nat.hides(ip)
-                })
-            }
+/// Returns true if NAT handles an IP packet without a tunnel: it is to an external address, or past
+/// NAT to a user's.
+#[inline(always)]
+pub(super) fn is_for_nat<R: Routes>(
+    forwarder: &Forwarder<R>,
+    frame: &[u8],
+    role: &PortRole,
+    is_v6: bool,
+) -> bool {
+    match &forwarder.nat {
+        None => false,
+        Some(_) if is_v6 => false,
+        Some(nat) => {
+            let ip = header::<Ipv4>(frame, Ethernet::LENGTH);
+            nat.of(role.instance_of(frame)).zip(ip).is_some_and(|(nat, ip)| {
+                nat.is_external(ip.destination.into()) || !role.is_hairpin && nat.hides(ip)
+            })
         }
     }
+}
 
+/// Translation of packets to external addresses.
+pub(super) struct Arrivals<'a, R> {
+    pub(super) forwarder: &'a mut Forwarder<R>,
+    pub(super) reassembler: &'a mut Reassembler,
+}
+
+impl<R: Routes> Arrivals<'_, R> {
     /// Translates the packets at these positions and adds them to the batch; those that cannot be
     /// translated are finished.
     #[inline(never)]
-    pub(super) fn translate_arrivals(
+    pub(super) fn translate(
         &mut self,
         batch: &mut Batch,
         packets: &mut [Packet],
@@ -66,7 +77,7 @@ impl<R: Routes> Datapath<R> {
         let burst = context.burst();
         for (position, port) in ports.iter().enumerate() {
             if let (Some(port), Some(packet)) = (port, packets.get(position))
-                && let Some(nat) = self.forwarder.nat_of(self.arrival_instance(packet).0)
+                && let Some(nat) = self.forwarder.nat_of(self.ingress(packet).instance)
             {
                 nat.prefetch_owner(port, burst.tables);
             }
@@ -81,11 +92,13 @@ impl<R: Routes> Datapath<R> {
         }
     }
 
-    /// Returns the network instance in which a packet without a tunnel arrived, and true if it
-    /// came from another lane.
-    fn arrival_instance(&self, packet: &Packet) -> (InstanceId, bool) {
+    /// Returns the ingress of a packet without a tunnel.
+    fn ingress(&self, packet: &Packet) -> Ingress {
         let role = self.forwarder.ports.of(packet.port());
-        role.map_or((0, false), |role| (role.instance_of(packet.bytes()), role.is_hairpin))
+        role.map_or_else(Ingress::default, |role| Ingress {
+            instance: role.instance_of(packet.bytes()),
+            is_hairpin: role.is_hairpin,
+        })
     }
 
     /// Returns the external port that a packet is for, and prefetches its mapping. `None` if the
@@ -99,7 +112,7 @@ impl<R: Routes> Datapath<R> {
         context: &mut TurnContext<'_>,
     ) -> Result<Option<ExternalPort>, Outcome> {
         let no_mapping = Outcome::Drop(DropReason::NatNoMapping);
-        let (instance, is_hairpin) = self.arrival_instance(packet);
+        let Ingress { instance, is_hairpin } = self.ingress(packet);
         let nat = self.forwarder.nat_of(instance).ok_or(no_mapping)?;
         let ip = packet.bytes().get(Ethernet::LENGTH..).unwrap_or_default();
         if !header::<Ipv4>(ip, 0).is_some_and(|ip| nat.is_external(ip.destination.into())) {
@@ -186,8 +199,8 @@ impl<R: Routes> Datapath<R> {
         port: &ExternalPort,
         burst: BurstContext<'_>,
     ) -> Result<(), DropReason> {
-        let (instance, is_hairpin) = self.arrival_instance(packet);
-        let nat = self.forwarder.nat_of(instance).ok_or(DropReason::NatNoMapping)?;
+        let ingress = self.ingress(packet);
+        let nat = self.forwarder.nat_of(ingress.instance).ok_or(DropReason::NatNoMapping)?;
         let (session, translation) = nat.destination(port, burst)?;
         if !packet.complete_checksum() {
             return Err(DropReason::Malformed);
@@ -195,33 +208,29 @@ impl<R: Routes> Datapath<R> {
         let frame = packet.bytes_mut();
         let length = frame.len();
         translation.write(frame.get_mut(Ethernet::LENGTH..).unwrap_or_default());
-        batch.push_translated(position, length, (instance, is_hairpin), session, burst.tables);
+        batch.push_translated(position, length, ingress, session, burst.tables);
         Ok(())
     }
 }
 
-impl<R: Routes> Upf<R> {
-    /// Returns the shard of a packet to an external address: that of the user's session, or of the
-    /// packet whose fragment it is. `None` if it is for no user.
-    pub(super) fn shard_of_external(
-        &self,
-        frame: &[u8],
-        instance: InstanceId,
-        turn: &Turn,
-    ) -> Option<u8> {
-        let nat = self.datapath.forwarder.nat_of(instance)?;
-        let bytes = frame.get(Ethernet::LENGTH..)?;
-        let ip = header::<Ipv4>(bytes, 0)?;
-        if !nat.is_external(ip.destination.into()) {
-            return None;
-        }
-        match nat.arrival(bytes) {
-            Arrival::Fragment => Some(reassembly::shard(frame)),
-            Arrival::Port(_) => {
-                let tables: &LaneTables = &self.tables;
-                nat.owner(bytes, tables, turn).map(|session| session.0 as u8)
-            }
-            Arrival::Linux | Arrival::Drop(_) => None,
-        }
+/// Returns the shard of a packet to an external address: that of the user's session, or of the
+/// packet whose fragment it is. `None` if it is for no user.
+pub(super) fn shard_of<R: Routes>(
+    forwarder: &Forwarder<R>,
+    frame: &[u8],
+    instance: InstanceId,
+    tables: &LaneTables,
+    turn: &Turn,
+) -> Option<u8> {
+    let nat = forwarder.nat_of(instance)?;
+    let bytes = frame.get(Ethernet::LENGTH..)?;
+    let ip = header::<Ipv4>(bytes, 0)?;
+    if !nat.is_external(ip.destination.into()) {
+        return None;
+    }
+    match nat.arrival(bytes) {
+        Arrival::Fragment => Some(reassembly::shard(frame)),
+        Arrival::Port(_) => nat.owner(bytes, tables, turn).map(|session| session.0 as u8),
+        Arrival::Linux | Arrival::Drop(_) => None,
     }
 }

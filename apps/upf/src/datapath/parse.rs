@@ -6,6 +6,7 @@ use fastlane::{Packet, Turn, Verdict};
 use super::Datapath;
 use super::lane_tables::{LaneTables, TurnContext};
 use super::lookup::Batch;
+use super::nat_arrivals::{Arrivals, is_for_nat};
 use super::outcome::Outcome;
 use super::outer_header::{self, FrameKind, GtpuPacket};
 use super::port_map::{self, PortRole};
@@ -48,7 +49,9 @@ impl<R: Routes> Datapath<R> {
                 Some(FrameKind::Data(tunnel)) => {
                     self.add_tunnelled(tables, batch, position, tunnel)
                 }
-                Some(FrameKind::Ip { is_v6 }) if self.is_for_nat(packet.bytes(), role, is_v6) => {
+                Some(FrameKind::Ip { is_v6 })
+                    if is_for_nat(&self.forwarder, packet.bytes(), role, is_v6) =>
+                {
                     packet.set_verdict(Verdict::Drop);
                     external |= 1 << position;
                     true
@@ -74,7 +77,9 @@ impl<R: Routes> Datapath<R> {
             }
         }
         if external != 0 {
-            self.translate_arrivals(batch, packets, external, &mut TurnContext { tables, turn });
+            let Self { forwarder, reassembler, .. } = self;
+            let context = &mut TurnContext { tables, turn };
+            Arrivals { forwarder, reassembler }.translate(batch, packets, external, context);
         }
         if control != 0 {
             let context = &mut TurnContext { tables, turn };
@@ -103,7 +108,7 @@ impl<R: Routes> Datapath<R> {
                 packet.set_verdict(Verdict::Drop);
                 return Parsed::Control;
             }
-            FrameKind::Ip { is_v6 } if self.is_for_nat(packet.bytes(), role, is_v6) => {
+            FrameKind::Ip { is_v6 } if is_for_nat(&self.forwarder, packet.bytes(), role, is_v6) => {
                 packet.set_verdict(Verdict::Drop);
                 return Parsed::External;
             }

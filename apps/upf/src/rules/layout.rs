@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::session::{InstanceId, SessionIndex};
 
 pub mod drop_reason;
-pub mod nat;
+pub mod nat_tables;
 pub mod session_rules;
 
 /// Tables by name, each with its type.

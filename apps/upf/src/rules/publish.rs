@@ -31,7 +31,7 @@ use self::nat_blocks::{Assigned, NatBlocks};
 use self::slot_allocator::IndexAllocator;
 use super::compile::{CompileError, Compiled, Context, FramedRoute, LookupKeys, compile, keys};
 use super::layout::counter_slots::WORDS;
-use super::layout::nat::{NAT_BLOCKS, NAT_USERS, NatBlock, NatUser};
+use super::layout::nat_tables::{NAT_BLOCKS, NAT_USERS, NatBlock, NatUser};
 use super::layout::session_rules::{Block, CHAIN, Rules};
 use super::layout::{Framed, SessionRef, TunnelKey, UeKey, table};
 use super::{BoxedWriter, Events, Private, TablesError};

@@ -1,12 +1,12 @@
-//! Blackhole routes of UE pools and of external addresses of NAT in Linux: without them Linux would forward packets to UEs in a
-//! loop, or answer them with ICMP errors.
+//! Blackhole routes of UE pools and of external addresses of NAT in Linux: without them Linux would
+//! forward packets to UEs in a loop, or answer them with ICMP errors.
 
 use std::io;
 use std::net::IpAddr;
 
 use fastlane::mirror::blackhole;
 
-use crate::config::nat::address_prefix;
+use crate::config::nat_plan::address_prefix;
 use crate::config::{Interface, Role, Settings};
 use crate::session::Prefix;
 

@@ -14,7 +14,7 @@ mod golden;
 mod gtpu_messages;
 mod lane_messages;
 mod mtu_page;
-mod nat;
+mod nat44;
 mod outer_fragments;
 mod packet_properties;
 mod ue_to_ue;

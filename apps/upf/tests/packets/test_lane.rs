@@ -22,7 +22,7 @@ use upf::config::Settings;
 use upf::datapath::{LaneTables, Routes, Upf};
 use upf::rules::layout::TeidLayout;
 use upf::rules::layout::drop_reason::{DROP_REASONS, DropReason, ENTRIES};
-use upf::rules::layout::nat::{NAT_BLOCKS, NAT_PORTS, NAT_USERS, NatBlock, NatUser};
+use upf::rules::layout::nat_tables::{NAT_BLOCKS, NAT_PORTS, NAT_USERS, NatBlock, NatUser};
 use upf::rules::layout::session_rules::{Block, Rules, flag, forwarding};
 use upf::rules::layout::table;
 use upf::rules::layout::{SessionRef, TunnelKey, UeKey};

@@ -11,7 +11,7 @@ use crate::Result;
 use crate::device::memory_lane::{MemoryLane, macswap};
 use crate::loops::user_plane::frames::Template;
 use crate::loops::user_plane::{
-    BURST, Direction, Flows, Renewed, STATION, Sessions, Shape, all_forwarded,
+    BURST, Direction, Renewed, STATION, Sessions, Shape, all_forwarded,
 };
 
 /// Routes with a single next hop.
@@ -58,27 +58,6 @@ pub fn forward(direction: &str, shape: Shape, packets: u64) -> Result<u64> {
         let mut lane = MemoryLane::new(Renewed::new(macswap, &frames), BURST, frames.length())?;
         return Ok(lane.turns(packets));
     }
-    let causes = sessions.causes()?;
-    let user_plane = Renewed::new(sessions.user_plane(OneWay)?, &frames);
-    let moved = MemoryLane::new(user_plane, BURST, frames.length())?.turns(packets);
-    all_forwarded(&causes)?;
-    Ok(moved)
-}
-
-/// Forwards `packets` packets of 1,000 sessions in one direction like [`forward`], with NAT on N6 or
-/// without, of flows whose checksums have to be updated.
-///
-/// # Errors
-/// Returns an error if there is not enough memory or a packet is not forwarded.
-pub fn forward_flows(direction: &str, has_nat: bool, packets: u64) -> Result<u64> {
-    let flows = Flows { sessions: 1000, each: 10 };
-    let sessions = match has_nat {
-        true => Sessions::with_nat(flows)?,
-        false => Sessions::new(flows.sessions, Shape::Simple)?,
-    };
-    let is_uplink = direction == "uplink";
-    let direction = if is_uplink { Direction::Uplink } else { Direction::Downlink };
-    let frames = Template::of_flows(&sessions, direction, flows)?;
     let causes = sessions.causes()?;
     let user_plane = Renewed::new(sessions.user_plane(OneWay)?, &frames);
     let moved = MemoryLane::new(user_plane, BURST, frames.length())?.turns(packets);

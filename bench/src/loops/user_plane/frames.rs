@@ -9,8 +9,9 @@ use fastlane_wire::checksum::checksum;
 use crate::Result;
 use crate::loops::lookup::workload::Random;
 use crate::loops::user_plane::STATION;
-use crate::loops::user_plane::nat::{FIRST_INSIDE, Flows};
-use crate::loops::user_plane::sessions::{Sessions, Shape, Users, far_teid, user};
+use crate::loops::user_plane::sessions::{
+    FIRST_INSIDE, Flows, Sessions, Shape, Users, far_teid, user,
+};
 
 /// Number of frames of the list.
 const LIST: usize = 1 << 20;

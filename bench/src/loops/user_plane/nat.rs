@@ -4,28 +4,16 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use fastlane_table::EntryId;
-use upf::config::nat::BUCKET;
-use upf::rules::layout::nat::{NAT_PORTS, PortSlot, Protocol};
+use upf::config::nat_plan::BUCKET;
+use upf::rules::layout::nat_tables::{NAT_PORTS, PortSlot, Protocol};
 
 use crate::Result;
 use crate::device::memory_lane::MemoryLane;
 use crate::loops::user_plane::counted_packets::OneWay;
 use crate::loops::user_plane::frames::{Direction, Template};
-use crate::loops::user_plane::sessions::{Sessions, Shape};
+use crate::loops::user_plane::sessions::{Flows, Sessions, Shape};
 use crate::loops::user_plane::{BURST, Renewed, RouteMirror, all_forwarded, lane};
 use crate::slices::{Effort, Pairs, pair};
-
-/// First inside port of the flows.
-pub(crate) const FIRST_INSIDE: u16 = 40_000;
-
-/// Flows of users.
-#[derive(Clone, Copy, Debug)]
-pub struct Flows {
-    /// Number of sessions.
-    pub sessions: u32,
-    /// Number of inside ports of each.
-    pub each: u16,
-}
 
 impl Sessions {
     /// Publishes sessions whose users NAT translates, and makes the mappings of all their flows.
@@ -88,4 +76,25 @@ pub fn compare_nat(
         causes.iter().try_for_each(all_forwarded)?;
     }
     Ok(pairs)
+}
+
+/// Forwards `packets` packets of 1,000 sessions in one direction with NAT on N6 or without, of
+/// flows whose checksums have to be updated.
+///
+/// # Errors
+/// Returns an error if there is not enough memory or a packet is not forwarded.
+pub fn forward_flows(direction: &str, has_nat: bool, packets: u64) -> Result<u64> {
+    let flows = Flows { sessions: 1000, each: 10 };
+    let sessions = match has_nat {
+        true => Sessions::with_nat(flows)?,
+        false => Sessions::new(flows.sessions, Shape::Simple)?,
+    };
+    let is_uplink = direction == "uplink";
+    let direction = if is_uplink { Direction::Uplink } else { Direction::Downlink };
+    let frames = Template::of_flows(&sessions, direction, flows)?;
+    let causes = sessions.causes()?;
+    let user_plane = Renewed::new(sessions.user_plane(OneWay)?, &frames);
+    let moved = MemoryLane::new(user_plane, BURST, frames.length())?.turns(packets);
+    all_forwarded(&causes)?;
+    Ok(moved)
 }

@@ -14,7 +14,7 @@ use upf::datapath::{DROP_REASON_WORDS, LaneTables, Routes, Upf};
 use upf::rules::Capacities;
 use upf::rules::compile::Context;
 use upf::rules::layout::TeidLayout;
-use upf::rules::layout::nat::{NAT_BLOCKS, NAT_PORTS, NAT_USERS, NatUser};
+use upf::rules::layout::nat_tables::{NAT_BLOCKS, NAT_PORTS, NAT_USERS, NatUser};
 use upf::rules::layout::table;
 use upf::rules::publish::Published;
 use upf::rules::{Private, Tables as Written};
@@ -29,6 +29,18 @@ use crate::rivals::ffi::no_readers;
 
 /// First of the remote ports that filters distinguish.
 pub(crate) const FIRST_PORT: u16 = 10_000;
+
+/// First inside port of the flows.
+pub(crate) const FIRST_INSIDE: u16 = 40_000;
+
+/// Flows of users.
+#[derive(Clone, Copy, Debug)]
+pub struct Flows {
+    /// Number of sessions.
+    pub sessions: u32,
+    /// Number of inside ports of each.
+    pub each: u16,
+}
 
 /// Rules of each session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

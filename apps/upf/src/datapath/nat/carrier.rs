@@ -4,7 +4,7 @@
 use fastlane::wire::checksum::{self, Difference, update_u16, update_u32};
 use fastlane::wire::{Icmp, IpProtocol, Ipv4, Tcp, U16, Udp, header, header_mut};
 
-use crate::rules::layout::nat::Protocol;
+use crate::rules::layout::nat_tables::Protocol;
 
 /// Offset of the identifier in an ICMP query.
 const IDENTIFIER: usize = 4;
@@ -74,9 +74,9 @@ pub(super) enum Unreadable {
     Fragment,
 }
 
-/// Place of the port or identifier.
+/// Field of the port or identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Field {
     /// In the transport header.
     Transport,
     /// Identifier of an ICMP query.
@@ -97,7 +97,7 @@ pub(super) struct Carrier {
     /// True if a TCP segment has data.
     pub(super) has_data: bool,
     side: Side,
-    place: Place,
+    field: Field,
     /// Offset of the transport header.
     transport: u16,
 }
@@ -118,13 +118,13 @@ impl Carrier {
         if ip.fragment_offset() != 0 {
             return Err(Unreadable::Fragment);
         }
-        let of = |protocol, port, place| Self {
+        let of = |protocol, port, field| Self {
             protocol,
             port,
             control: 0,
             has_data: false,
             side,
-            place,
+            field,
             transport: start as u16,
         };
         let port_of = |source: U16, destination: U16| match side {
@@ -135,18 +135,18 @@ impl Carrier {
             IpProtocol::UDP => {
                 let udp: &Udp = header(bytes, start).ok_or(Unreadable::Malformed)?;
                 let port = port_of(udp.source_port, udp.destination_port);
-                Ok(of(Protocol::Udp, port, Place::Transport))
+                Ok(of(Protocol::Udp, port, Field::Transport))
             }
             IpProtocol::TCP => {
                 let tcp: &Tcp = header(bytes, start).ok_or(Unreadable::Malformed)?;
                 let port = port_of(tcp.source_port, tcp.destination_port);
                 let has_data = total > start + tcp.header_length();
-                let carrier = of(Protocol::Tcp, port, Place::Transport);
+                let carrier = of(Protocol::Tcp, port, Field::Transport);
                 Ok(Self { control: tcp.control(), has_data, ..carrier })
             }
             IpProtocol::ICMP => {
-                let (protocol, port, place) = icmp(bytes, start, side)?;
-                Ok(of(protocol, port, place))
+                let (protocol, port, field) = icmp(bytes, start, side)?;
+                Ok(of(protocol, port, field))
             }
             _ => Err(Unreadable::Protocol),
         }
@@ -155,7 +155,7 @@ impl Carrier {
     /// Returns true for an ICMP error, which neither makes nor refreshes a mapping.
     #[inline]
     pub(super) const fn is_error(&self) -> bool {
-        matches!(self.place, Place::Quoted { .. })
+        matches!(self.field, Field::Quoted { .. })
     }
 
     /// Replaces address and port in the packet from which it was read, with all checksums.
@@ -170,8 +170,8 @@ impl Carrier {
         }
         let start = usize::from(self.transport);
         let update = |sum| update_u16(update_u32(sum, old, address), self.port, port);
-        match (self.place, self.protocol) {
-            (Place::Transport, Protocol::Udp) => {
+        match (self.field, self.protocol) {
+            (Field::Transport, Protocol::Udp) => {
                 let Some(udp) = header_mut::<Udp>(bytes, start) else { return };
                 match self.side {
                     Side::Source => udp.source_port.set(port),
@@ -181,7 +181,7 @@ impl Carrier {
                     udp.checksum.set(checksum::udp(update(udp.checksum.get())));
                 }
             }
-            (Place::Transport, _) => {
+            (Field::Transport, _) => {
                 let Some(tcp) = header_mut::<Tcp>(bytes, start) else { return };
                 match self.side {
                     Side::Source => tcp.source_port.set(port),
@@ -189,14 +189,14 @@ impl Carrier {
                 }
                 tcp.checksum.set(update(tcp.checksum.get()));
             }
-            (Place::Query, _) => {
+            (Field::Query, _) => {
                 let Some(icmp) = header_mut::<Icmp>(bytes, start) else { return };
                 // ICMP has no pseudo header.
                 icmp.checksum.set(update_u16(icmp.checksum.get(), self.port, port));
                 let sequence = icmp.rest.get() & 0xffff;
                 icmp.rest.set(u32::from(port) << 16 | sequence);
             }
-            (Place::Quoted { ip, port: at }, _) => {
+            (Field::Quoted { ip, port: at }, _) => {
                 self.write_quoted(bytes, [ip, at].map(usize::from), address, port);
             }
         }
@@ -249,14 +249,14 @@ fn replace<const N: usize>(bytes: &mut [u8], at: usize, new: [u8; N]) -> Differe
 
 /// Finds the identifier of an ICMP message, or the port or identifier of the packet that it quotes.
 #[inline(never)]
-fn icmp(bytes: &[u8], start: usize, side: Side) -> Result<(Protocol, u16, Place), Unreadable> {
+fn icmp(bytes: &[u8], start: usize, side: Side) -> Result<(Protocol, u16, Field), Unreadable> {
     let icmp: &Icmp = header(bytes, start).ok_or(Unreadable::Malformed)?;
     match (icmp.message_type, side) {
         (Icmp::ECHO_REQUEST | TIMESTAMP | INFORMATION | ADDRESS_MASK, Side::Source)
         | (
             Icmp::ECHO_REPLY | TIMESTAMP_REPLY | INFORMATION_REPLY | ADDRESS_MASK_REPLY,
             Side::Destination,
-        ) => Ok((Protocol::Icmp, (icmp.rest.get() >> 16) as u16, Place::Query)),
+        ) => Ok((Protocol::Icmp, (icmp.rest.get() >> 16) as u16, Field::Query)),
         (
             Icmp::DESTINATION_UNREACHABLE
             | SOURCE_QUENCH
@@ -270,7 +270,7 @@ fn icmp(bytes: &[u8], start: usize, side: Side) -> Result<(Protocol, u16, Place)
 
 /// Finds the port or identifier of the packet that an ICMP error quotes. Its address must be the
 /// one that is translated, otherwise the error is not about a packet of this user.
-fn quoted(bytes: &[u8], at: usize, side: Side) -> Result<(Protocol, u16, Place), Unreadable> {
+fn quoted(bytes: &[u8], at: usize, side: Side) -> Result<(Protocol, u16, Field), Unreadable> {
     let outer: &Ipv4 = header(bytes, 0).ok_or(Unreadable::Malformed)?;
     let ip: &Ipv4 = header(bytes, at).ok_or(Unreadable::Malformed)?;
     let is_sound = ip.version() == 4 && ip.header_length() >= Ipv4::LENGTH;
@@ -297,5 +297,5 @@ fn quoted(bytes: &[u8], at: usize, side: Side) -> Result<(Protocol, u16, Place),
     };
     let field = transport + offset;
     let port = header::<U16>(bytes, field).ok_or(Unreadable::Malformed)?.get();
-    Ok((protocol, port, Place::Quoted { ip: at as u16, port: field as u16 }))
+    Ok((protocol, port, Field::Quoted { ip: at as u16, port: field as u16 }))
 }

@@ -7,17 +7,17 @@ use fastlane::table::{EntryId, LaneState};
 use fastlane::wire::Tcp;
 
 use super::carrier::Carrier;
-use crate::config::nat::BUCKET;
-use crate::rules::layout::nat::{NatUser, PortSlot, Protocol, TcpState, Timers};
+use crate::config::nat_plan::BUCKET;
+use crate::rules::layout::nat_tables::{NatUser, PortSlot, Protocol, TcpState, Timers};
 
 /// Words of a bucket.
 pub(super) const WORDS: usize = BUCKET as usize;
 /// Maximum number of buckets that are searched.
 const PROBES: u32 = 8;
 
-/// Place of a slot.
+/// Address of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SlotPlace {
+pub(super) struct SlotAddress {
     pub(super) bucket: u32,
     pub(super) index: usize,
 }
@@ -36,14 +36,14 @@ pub(super) fn find(
     user: &NatUser,
     wanted: PortSlot,
     home: u32,
-) -> Option<(SlotPlace, PortSlot)> {
+) -> Option<(SlotAddress, PortSlot)> {
     for step in 0..PROBES.min(user.buckets) {
         let bucket = user.bucket + ((home + step) & (user.buckets - 1));
         let words = ports.at(EntryId(bucket));
         for index in 0..WORDS {
             let slot = PortSlot(words.get(index));
             if slot.is_of(wanted) {
-                return Some((SlotPlace { bucket, index }, slot));
+                return Some((SlotAddress { bucket, index }, slot));
             }
         }
     }
@@ -59,7 +59,7 @@ pub(super) fn free(
     wanted: PortSlot,
     home: u32,
     timers: &Timers,
-) -> Option<SlotPlace> {
+) -> Option<SlotAddress> {
     let mut other = None;
     for step in 0..PROBES.min(user.buckets) {
         let bucket = user.bucket + ((home + step) & (user.buckets - 1));
@@ -72,7 +72,7 @@ pub(super) fn free(
             if !is_free {
                 continue;
             }
-            let place = SlotPlace { bucket, index };
+            let place = SlotAddress { bucket, index };
             if index % 2 == usize::from(wanted.inside()) % 2 {
                 return Some(place);
             }
@@ -84,7 +84,7 @@ pub(super) fn free(
 
 /// Returns the external port of a slot.
 #[inline]
-pub(super) fn external_port(user: &NatUser, place: SlotPlace) -> u16 {
+pub(super) fn external_port(user: &NatUser, place: SlotAddress) -> u16 {
     let offset = (place.bucket - user.bucket) * BUCKET + place.index as u32;
     user.first_port.wrapping_add(offset as u16)
 }

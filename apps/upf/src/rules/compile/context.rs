@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::nat::NatPlan;
+use crate::config::nat_plan::NatPlan;
 use crate::config::{Predefined, Settings};
 use crate::rules::layout::TeidLayout;
 use crate::rules::layout::session_rules::LAYOUT;

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::nat::NatPlan;
+use crate::config::nat_plan::NatPlan;
 use crate::rules::layout::TeidLayout;
 use crate::rules::layout::session_rules::flag;
 use crate::session::{FlowDescription, Network, Source};

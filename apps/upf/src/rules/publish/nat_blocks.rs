@@ -3,8 +3,8 @@
 //! A session whose UE has an address that NAT translates gets one block when it is published first,
 //! and keeps it until it is deleted. Owners and users are in the tables, so blocks survive this
 //! process and, with the handover of the tables, that of the lanes. A block is written before the
-//! user that refers to it and cleared after it. A process that is killed in between leaves at most a
-//! block whose session has none or another one; [`NatBlocks::recover`] releases it.
+//! user that refers to it and cleared after it. A process that is killed in between leaves at most
+//! a block whose session has none or another one; [`NatBlocks::recover`] releases it.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
@@ -13,9 +13,9 @@ use std::net::Ipv4Addr;
 
 use super::nat_log::{BlockEvent, NatLog};
 use super::{Tables, step};
-use crate::config::nat::{BUCKET, NatPlan, NatPool};
+use crate::config::nat_plan::{BUCKET, NatPlan, NatPool};
 use crate::rules::layout::UeKey;
-use crate::rules::layout::nat::{GENERATIONS, NatBlock, NatUser};
+use crate::rules::layout::nat_tables::{GENERATIONS, NatBlock, NatUser};
 use crate::session::{Session, SessionIndex};
 use crate::time::{Now, SECOND};
 
@@ -136,7 +136,7 @@ impl NatBlocks {
     fn is_free(&self, pool: usize) -> bool {
         let now = (self.clock)().monotonic;
         let free = self.free.get(pool);
-        free.is_some_and(|free| free.waiting.front().is_some_and(|it| free.is_rested(*it, now)))
+        free.is_some_and(|free| free.waiting.front().is_some_and(|it| free.is_rested(it.0, now)))
     }
 
     /// Returns the user of a session if its block is the one that the tables and the plan say.
@@ -196,7 +196,7 @@ impl NatBlocks {
         let planned = self.plan.pools.get(pool)?;
         let free = self.free.get_mut(pool)?;
         let first = free.waiting.front().copied()?;
-        if !free.is_rested(first, now.monotonic) {
+        if !free.is_rested(first.0, now.monotonic) {
             return None;
         }
         let number = first.1;
@@ -317,7 +317,7 @@ impl NatBlocks {
         let now = (self.clock)().monotonic;
         let resting = self.free.iter().flat_map(|free| {
             // Sorted by the time of their release.
-            let rested = free.waiting.partition_point(|it| free.is_rested(*it, now));
+            let rested = free.waiting.partition_point(|it| free.is_rested(it.0, now));
             free.waiting.range(rested..)
         });
         let log_failed = self.free.iter().map(|free| free.log.failed()).sum();
@@ -327,7 +327,7 @@ impl NatBlocks {
 
 impl FreeBlocks {
     /// Returns true if a block may have another user.
-    const fn is_rested(&self, (since, _): (u64, u32), now: u64) -> bool {
+    const fn is_rested(&self, since: u64, now: u64) -> bool {
         since == 0 || since.saturating_add(self.rest) <= now
     }
 }

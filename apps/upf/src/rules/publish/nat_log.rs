@@ -6,12 +6,12 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::net::Ipv4Addr;
 
-use crate::config::nat::BUCKET;
-use crate::rules::layout::nat::NatUser;
+use crate::config::nat_plan::BUCKET;
+use crate::rules::layout::nat_tables::NatUser;
 use crate::session::Session;
 use crate::time::SECOND;
 
-/// Where the lines go: a file, or the log of the program.
+/// Destination of the lines: a file, or the log of the program.
 #[derive(Debug)]
 pub(super) struct NatLog {
     /// Path of the file. It is opened for each line, so it may be rotated at any time.

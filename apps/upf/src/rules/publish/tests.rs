@@ -5,7 +5,7 @@ use fastlane::table::EntryId;
 use fastlane_testing::sleeping_lane;
 
 use super::*;
-use crate::config::nat::NatPlan;
+use crate::config::nat_plan::NatPlan;
 use crate::rules::layout::{TeidLayout, counter_slots};
 use crate::rules::{Capacities, Private};
 use crate::session::{Network, PdrId, Prefix, Progress, Qer, Source, Urr};

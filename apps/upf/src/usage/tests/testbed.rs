@@ -13,12 +13,12 @@ use fastlane_pfcp::{Cause, Group, Header, IeType, Message, MessageType, Writer};
 use fastlane_testing::sleeping_lane;
 
 use super::table_backend::TableBackend;
-use crate::config::nat::NatPlan;
+use crate::config::nat_plan::NatPlan;
 use crate::pfcp::{Outbox, Request, Requests};
 use crate::rules::compile::Context;
 use crate::rules::layout::counter_slots::{EVENTS, LAST, WORDS, event};
 use crate::rules::layout::message::{PathMessage, SessionEvent};
-use crate::rules::layout::nat::{NAT_BLOCKS, NAT_USERS};
+use crate::rules::layout::nat_tables::{NAT_BLOCKS, NAT_USERS};
 use crate::rules::layout::{TeidLayout, table};
 use crate::rules::publish::Published;
 use crate::rules::{Capacities, Events, Private, Tables};

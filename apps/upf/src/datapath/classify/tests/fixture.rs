@@ -2,7 +2,7 @@
 
 use fastlane::table::{LaneState, Spec, State};
 
-use crate::config::nat::NatPlan;
+use crate::config::nat_plan::NatPlan;
 use crate::datapath::classify::*;
 use crate::rules::compile::{Context, compile};
 use crate::rules::layout::session_rules::{AddressPrefix, Block};

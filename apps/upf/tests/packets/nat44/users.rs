@@ -1,4 +1,4 @@
-//! What NAT means for users and their sessions: rules see inside addresses, usage stays the same, a
+//! NAT and the sessions of users: rules see inside addresses, usage stays the same, a
 //! block that changes its owner carries nothing over, and nothing passes by.
 
 use upf::rules::layout::UeKey;

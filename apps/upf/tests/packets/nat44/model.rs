@@ -36,9 +36,12 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(prop_oneof![12 => up, 8 => down, 1 => pass], 1..220)
 }
 
+/// User (false: the first one), protocol and inside port.
+type Key = (bool, u8, u16);
+
 /// Mappings: user, protocol and inside port to the external port and its age in ticks.
 #[derive(Default)]
-struct Model(BTreeMap<(bool, u8, u16), (u16, u32)>);
+struct Model(BTreeMap<Key, (u16, u32)>);
 
 /// Ticks that the test itself may take. All times that pass are multiples of 13 ticks, so that no
 /// age is so close to a timer.
@@ -109,7 +112,7 @@ fn run(events: &[Event]) {
     world.lane.check();
 }
 
-fn up(world: &mut NatLane, model: &mut Model, key: (bool, u8, u16), server: bool, data: u8) {
+fn up(world: &mut NatLane, model: &mut Model, key: Key, server: bool, data: u8) {
     let (other, protocol, port) = key;
     let to = if server { SERVER } else { OTHER_SERVER };
     let (session, address) = if other { (OTHER_SESSION, OTHER) } else { (SESSION, USER) };

@@ -27,7 +27,7 @@ fn connect(world: &mut NatLane) -> u16 {
     port
 }
 
-/// Returns true if the mapping exists so many seconds after the last packet of the user.
+/// Returns true if the mapping still exists some seconds after the last packet of the user.
 fn lives(world: &mut NatLane, seconds: u32, port: u16) -> bool {
     world.age(seconds);
     down(world, ACK, b"", port)

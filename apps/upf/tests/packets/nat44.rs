@@ -1,18 +1,18 @@
 //! NAT44 on N6: the behaviour that RFC 4787, 5382, 5508 and 6888 require, by their numbers, and a
 //! comparison with a simple reference model.
 
-mod icmp;
 mod model;
 mod rfc4787;
-mod tcp;
+mod rfc5382;
+mod rfc5508;
 mod users;
 
 use fastlane_table::EntryId;
 use fastlane_wire::{Layers, checksum};
 use serde_json::{Value, json};
 use upf::config::Settings;
-use upf::config::nat::NatPlan;
-use upf::rules::layout::nat::{NatBlock, NatUser, PortSlot, Timers};
+use upf::config::nat_plan::NatPlan;
+use upf::rules::layout::nat_tables::{NatBlock, NatUser, PortSlot, Timers};
 use upf::session::SessionIndex;
 
 use crate::frames::{ethernet, from_gnb, g_pdu, ipv4, opened};
@@ -30,7 +30,7 @@ const BLOCK: u32 = 3;
 const OTHER_BLOCK: u32 = 4;
 /// Ports of a block.
 const PORTS: u16 = 64;
-/// Protocols.
+/// IP protocol numbers.
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -41,12 +41,15 @@ struct NatLane {
     plan: NatPlan,
 }
 
-/// What matters of a packet.
+/// Address and port.
+type Endpoint = ([u8; 4], u16);
+
+/// Protocol, source and destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Flow {
     protocol: u8,
-    from: ([u8; 4], u16),
-    to: ([u8; 4], u16),
+    from: Endpoint,
+    to: Endpoint,
 }
 
 /// Returns the settings with NAT, and `more` settings of it.
@@ -93,7 +96,7 @@ fn icmp_error(kind: u8, code: u8, from: [u8; 4], to: [u8; 4], about: &[u8]) -> V
     ipv4(from, to, ICMP, 64, &message)
 }
 
-/// Returns what matters of a packet, whose checksums must be right. The identifier of an echo
+/// Returns the flow of a packet, whose checksums must be right. The identifier of an echo
 /// stands for both ports.
 fn flow_of(packet: &[u8]) -> Flow {
     let layers = Layers::parse_network(packet, 0, 0x0800).expect("a packet");
@@ -216,7 +219,7 @@ impl NatLane {
     }
 
     /// Passes a datagram of a server to an external port; returns the user's inside port.
-    fn reaches(&mut self, protocol: u8, from: ([u8; 4], u16), port: u16) -> Option<u16> {
+    fn reaches(&mut self, protocol: u8, from: Endpoint, port: u16) -> Option<u16> {
         let flow = Flow { protocol, from, to: (EXTERNAL, port) };
         let packet = match protocol {
             ICMP => echo(0, from.0, EXTERNAL, port),

@@ -77,9 +77,9 @@ impl NatBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Protocol {
-    /// UDP.
+    /// UDP datagrams.
     Udp = 1,
-    /// TCP.
+    /// TCP segments.
     Tcp = 2,
     /// ICMP queries; their identifier stands for the port.
     Icmp = 3,
@@ -107,7 +107,8 @@ pub enum TcpState {
 }
 
 impl TcpState {
-    /// Returns the state with this number; others, which nobody writes, are [`Closed`](Self::Closed).
+    /// Returns the state with this number; [`Closed`](Self::Closed) for others, which nobody
+    /// writes.
     #[inline]
     const fn of(number: u64) -> Self {
         match number {
@@ -232,7 +233,7 @@ pub const fn ticks(ns: u64) -> u32 {
 /// the settings say, and never earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
-    /// UDP.
+    /// UDP mappings.
     pub udp: u32,
     /// ICMP queries.
     pub icmp: u32,
