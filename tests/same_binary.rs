@@ -71,7 +71,7 @@ fn on_rings_both_ends_are_ports() {
 /// Returns the frames of a capture file, as tcpdump reads them.
 fn frames(lab: &Lab, path: &Path) -> Vec<String> {
     let path = path.to_str().expect("a path in ASCII");
-    let text = lab.left.run(&["tcpdump", "-n", "-t", "-q", "-xx", "-r", path]);
+    let text = lab.left.run(&["tcpdump", "-Z", "root", "-n", "-t", "-q", "-xx", "-r", path]);
     let mut frames = Vec::new();
     for line in text.lines() {
         match line.split_once(":  ") {

@@ -2,6 +2,7 @@
 
 use super::Role;
 use super::change::{Change, difference};
+use super::nat_plan::NatPlan;
 use super::running::RunningConfig;
 use crate::session::InstanceId;
 
@@ -79,6 +80,7 @@ pub fn examine(before: &RunningConfig, after: &RunningConfig) -> (Vec<Change>, V
     reasons.extend(too_many_sessions(before, after).map(|reason| (false, reason)));
     reasons.extend(moved_instances(before, after).into_iter().map(|reason| (false, reason)));
     reasons.extend(other_default(before, after).map(|reason| (false, reason)));
+    reasons.extend(other_blocks(before, after).map(|reason| (false, reason)));
     let is_explained = reasons.iter().any(|(is_derived, _)| !is_derived);
     reasons.retain(|(is_derived, _)| !is_derived || !is_explained);
     (changes, reasons.into_iter().map(|(_, reason)| reason).collect())
@@ -129,6 +131,16 @@ fn other_default(before: &RunningConfig, after: &RunningConfig) -> Option<String
             first(after).unwrap_or_default(),
             first(before).unwrap_or_default()
         )
+    })
+}
+
+/// Returns the reason if blocks of external ports would belong to others than before.
+fn other_blocks(before: &RunningConfig, after: &RunningConfig) -> Option<String> {
+    let [was, is] = [before, after].map(|it| NatPlan::new(&it.settings));
+    (was != is).then(|| {
+        "app.interfaces: the blocks of external ports are numbered over the interfaces that have \
+         `nat` at the start, and lanes know these; restart the UPF"
+            .to_owned()
     })
 }
 
@@ -271,5 +283,19 @@ mod tests {
         let reasons = moved([&["b"], &["c"]]);
         assert_eq!(reasons.len(), 1, "{reasons:?}");
         assert!(reasons[0].contains("`c` would share"), "{reasons:?}");
+    }
+
+    #[test]
+    fn an_interface_with_nat_neither_comes_nor_changes() {
+        let nat = json!({ "addresses": ["192.0.2.64/30"] });
+        let (_, reasons) = examined(|it| {
+            it["app"]["interfaces"]["x"] = json!({
+                "port": "n6b", "role": "n6", "network-instances": ["a"], "nat": nat,
+            });
+        });
+        assert_eq!(reasons.len(), 1, "{reasons:?}");
+        assert!(reasons[0].contains("interfaces that have `nat` at the start"), "{reasons:?}");
+        let (_, reasons) = examined(|it| it["app"]["interfaces"]["n6"]["nat"] = nat.clone());
+        assert!(reasons[0].starts_with("app.interfaces.n6.nat: "), "{reasons:?}");
     }
 }
