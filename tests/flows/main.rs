@@ -10,6 +10,7 @@ mod flood;
 mod flowtable;
 mod kernel_tier;
 mod left_to_linux;
+mod rates;
 mod routes;
 mod survival;
 mod timeouts;

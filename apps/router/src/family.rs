@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane::mirror::IngressInterface;
 use fastlane::mirror::flows::FlowRecord;
-use fastlane::mirror::{NextHop, RouteLookup};
+use fastlane::mirror::{NextHop, ReturnRoute, RouteLookup};
 use fastlane::table::FlowAddress;
 use fastlane::wire::{Ipv4, Ipv6};
 use fastlane::{Packet, Turn};
@@ -37,6 +37,15 @@ pub(crate) trait Family: FlowAddress + Into<IpAddr> {
         to: &[Self],
         flows: &[u32],
         lookups: &mut [RouteLookup],
+    );
+
+    /// Looks up the routes back to sources; see [`Routes`].
+    fn look_back<R: Routes>(
+        routes: &R,
+        turn: &Turn,
+        from: &[Self],
+        flows: &[u32],
+        returns: &mut [ReturnRoute],
     );
 
     /// Returns true if Linux forwards packets of this version from the interface.
@@ -84,6 +93,17 @@ impl Family for Ipv4Addr {
     }
 
     #[inline]
+    fn look_back<R: Routes>(
+        routes: &R,
+        turn: &Turn,
+        from: &[Self],
+        flows: &[u32],
+        returns: &mut [ReturnRoute],
+    ) {
+        routes.returns4(turn, from, flows, returns);
+    }
+
+    #[inline]
     fn is_forwarded(entrance: &IngressInterface) -> bool {
         entrance.forwards4
     }
@@ -128,6 +148,17 @@ impl Family for Ipv6Addr {
         lookups: &mut [RouteLookup],
     ) {
         routes.ways6(turn, to, flows, lookups);
+    }
+
+    #[inline]
+    fn look_back<R: Routes>(
+        routes: &R,
+        turn: &Turn,
+        from: &[Self],
+        flows: &[u32],
+        returns: &mut [ReturnRoute],
+    ) {
+        routes.returns6(turn, from, flows, returns);
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
+use fastlane::mirror::{FallbackReason, NextHop, ReturnRoute, RouteLookup};
 use fastlane::mirror::{IngressInterface, ReversePath};
 use fastlane::{App, Packet, Turn, Verdict};
 
@@ -44,8 +44,8 @@ struct Batch<A> {
     to: [A; BATCH],
     from: [A; BATCH],
     lookups: [RouteLookup; BATCH],
-    /// Reverse lookups of the sources.
-    reverse: [RouteLookup; BATCH],
+    /// Routes back to the sources.
+    returns: [ReturnRoute; BATCH],
 }
 
 /// Decision about a packet.
@@ -178,7 +178,8 @@ impl<R: Routes> Context<R> {
         A::lookup(&self.routes, turn, &batch.to[..count], flows, &mut batch.lookups[..count]);
         let validates_sources = A::VALIDATES_SOURCES && entrance.reverse_path != ReversePath::Any;
         if validates_sources {
-            A::lookup(&self.routes, turn, &batch.from[..count], flows, &mut batch.reverse[..count]);
+            let returns = &mut batch.returns[..count];
+            A::look_back(&self.routes, turn, &batch.from[..count], flows, returns);
         }
         let mut refusals = [None; BATCH];
         if let Some(access) = &self.access {
@@ -193,8 +194,8 @@ impl<R: Routes> Context<R> {
             if let Decision::Forward(_) = decision
                 && A::VALIDATES_SOURCES
             {
-                let reverse = validates_sources.then_some(&batch.reverse[at]);
-                if let Some(cause) = self.source_check(headers, reverse, entrance, turn) {
+                let back = validates_sources.then_some(batch.returns[at]);
+                if let Some(cause) = self.source_check(headers, back, entrance, turn) {
                     decision = Decision::Linux(cause as u32);
                 }
             }
@@ -276,25 +277,22 @@ impl<R: Routes> Context<R> {
     fn source_check<A: Family>(
         &self,
         headers: &Headers<A>,
-        reverse: Option<&RouteLookup>,
+        back: Option<ReturnRoute>,
         entrance: &IngressInterface,
         turn: &Turn,
     ) -> Option<Outcome> {
-        match (reverse, entrance.reverse_path) {
-            (None, _) | (_, ReversePath::Any) => {
-                let is_own = self.routes.is_own(turn, headers.source.into());
-                is_own.then_some(Outcome::OwnSource)
-            }
-            (Some(RouteLookup::Fallback(FallbackReason::Local)), _) => Some(Outcome::OwnSource),
-            (Some(RouteLookup::Forward(hop)), ReversePath::Strict) => {
-                (hop.link != entrance.link).then_some(Outcome::ReversePath)
-            }
-            (
-                Some(RouteLookup::Forward(_) | RouteLookup::Fallback(FallbackReason::NoNeighbour)),
-                ReversePath::Loose,
-            ) => None,
-            _ => Some(Outcome::ReversePath),
+        let Some(back) = back else {
+            let is_own = self.routes.is_own(turn, headers.source.into());
+            return is_own.then_some(Outcome::OwnSource);
+        };
+        if back.reason == Some(FallbackReason::Local) {
+            return Some(Outcome::OwnSource);
         }
+        let is_valid = match entrance.reverse_path {
+            ReversePath::Strict => back.usable_link() == Some(entrance.link),
+            ReversePath::Loose | ReversePath::Any => back.usable_link().is_some(),
+        };
+        (!is_valid).then_some(Outcome::ReversePath)
     }
 }
 
@@ -309,7 +307,7 @@ impl<A: Copy> Batch<A> {
             to: [nowhere; BATCH],
             from: [nowhere; BATCH],
             lookups: [RouteLookup::Fallback(FallbackReason::Incomplete); BATCH],
-            reverse: [RouteLookup::Fallback(FallbackReason::Incomplete); BATCH],
+            returns: [ReturnRoute::UNKNOWN; BATCH],
         }
     }
 

@@ -95,5 +95,6 @@ fn lane_flows(lane: &LaneInfo<'_>, settings: &FlowsSettings) -> Result<LaneFlows
     let state = lane.state("flows", Shape::PerLane)?;
     let status = lane.record("offload")?;
     lane.add_outcomes("causes", kernel_outcomes(lane.record("offload")?));
-    Ok(LaneFlows::new(lane.hash("flows")?, state, status, zones))
+    let flows = LaneFlows::new(lane.hash("flows")?, state, status, zones);
+    Ok(flows.with_prefetch(settings.prefetch))
 }

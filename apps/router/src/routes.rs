@@ -2,8 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::mirror::RouteLookup;
-use fastlane::mirror::{IngressInterface, Mirror};
+use fastlane::mirror::{IngressInterface, Mirror, ReturnRoute, RouteLookup, TableId};
 use fastlane::{PortId, Turn};
 
 /// Maximum number of packets that are looked up together.
@@ -20,6 +19,12 @@ pub trait Routes {
 
     /// Looks up IPv6 destinations; see [`ways4`](Self::ways4).
     fn ways6(&self, turn: &Turn, to: &[Ipv6Addr], flows: &[u32], lookups: &mut [RouteLookup]);
+
+    /// Looks up the routes back to IPv4 sources; see [`ways4`](Self::ways4).
+    fn returns4(&self, turn: &Turn, from: &[Ipv4Addr], flows: &[u32], returns: &mut [ReturnRoute]);
+
+    /// Looks up the routes back to IPv6 sources; see [`ways4`](Self::ways4).
+    fn returns6(&self, turn: &Turn, from: &[Ipv6Addr], flows: &[u32], returns: &mut [ReturnRoute]);
 
     /// Returns the generation of the routes, or `None` while they change. A lookup after the call
     /// may be remembered as long as the number stays.
@@ -43,6 +48,16 @@ impl Routes for Mirror {
     #[inline]
     fn ways6(&self, turn: &Turn, to: &[Ipv6Addr], flows: &[u32], lookups: &mut [RouteLookup]) {
         self.route6_many(turn, to, flows, lookups);
+    }
+
+    #[inline]
+    fn returns4(&self, turn: &Turn, from: &[Ipv4Addr], flows: &[u32], returns: &mut [ReturnRoute]) {
+        self.return_routes(turn, TableId::default(), from, flows, returns);
+    }
+
+    #[inline]
+    fn returns6(&self, turn: &Turn, from: &[Ipv6Addr], flows: &[u32], returns: &mut [ReturnRoute]) {
+        self.return_routes(turn, TableId::default(), from, flows, returns);
     }
 
     #[inline]

@@ -43,6 +43,8 @@ pub struct FlowsSettings {
     pub rejudge: bool,
     /// Zone of the connection tracking by port, where it is not 0.
     pub zones: BTreeMap<String, u16>,
+    /// True if lanes prefetch the flows of a burst, so that their cache misses overlap.
+    pub prefetch: bool,
     /// Time after the death of `router offload` in which flows stay fast, in milliseconds.
     pub grace: u32,
     /// Directory for the pins of the kernel tier, in a BPF file system. Default:
@@ -59,6 +61,7 @@ impl Default for FlowsSettings {
             one_way: false,
             rejudge: true,
             zones: BTreeMap::new(),
+            prefetch: true,
             grace: 5000,
             pins: None,
         }

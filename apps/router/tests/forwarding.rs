@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use router::acl::compiled::{AccessList, Decision};
 use router::acl::text;
 use router::{Outcome, Router};
-use support::{EXIT, NEXT, STATION, TestRoutes, name, out_of, route, state};
+use support::{EXIT, LINKS, NEXT, STATION, TestRoutes, name, out_of, route, state};
 
 /// Builds UDP from 10.0.0.1:4000 to port 53 of `to` in a frame of at least 60 bytes.
 fn four(to: [u8; 4], time_to_live: u8, payload: usize) -> Vec<u8> {
@@ -161,10 +161,21 @@ fn sources_are_believed_as_linux_says() {
     assert_eq!(with(ReversePath::Strict, Some(other)), not);
     assert_eq!(with(ReversePath::Strict, None), not);
     assert_eq!(with(ReversePath::Loose, Some(other)), "forwarded");
-    assert_eq!(
-        with(ReversePath::Loose, Some(RouteLookup::Fallback(FallbackReason::NoNeighbour))),
-        "forwarded"
-    );
+    // Linux must send what leaves for the source, but this packet arrived where it would leave.
+    let linux_sends = |reverse_path, link, reason| {
+        let mut known = known();
+        known.entrance.reverse_path = reverse_path;
+        known.set_return(source, link, reason);
+        outcome_of(known, &four(TO, 64, 4))
+    };
+    for reason in [FallbackReason::NoNeighbour, FallbackReason::TrafficControl] {
+        assert_eq!(linux_sends(ReversePath::Loose, LINKS[1], reason), "forwarded");
+        assert_eq!(linux_sends(ReversePath::Strict, LINKS[0], reason), "forwarded");
+        assert_eq!(linux_sends(ReversePath::Strict, LINKS[1], reason), not);
+    }
+    for reverse_path in [ReversePath::Loose, ReversePath::Strict] {
+        assert_eq!(linux_sends(reverse_path, LINKS[0], FallbackReason::LinkDown), not);
+    }
     for reason in [
         FallbackReason::NoRoute,
         FallbackReason::Blackhole,

@@ -18,7 +18,7 @@ use fastlane_wire::checksum::{Sum, checksum, complete_partial, make_partial, udp
 use proptest::prelude::*;
 use router::flows::LaneFlows;
 use router::{Outcome, Router};
-use support::{EXIT, NEXT, Results, STATION, TestRoutes, name, out_of, route};
+use support::{EXIT, LINKS, NEXT, Results, STATION, TestRoutes, name, out_of, route};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -426,6 +426,50 @@ fn the_route_back_must_use_the_entrance() {
     assert_eq!(with(RouteLookup::Fallback(FallbackReason::NoRoute)), "linux_no_route");
     assert_eq!(with(RouteLookup::Fallback(FallbackReason::Local)), name(Outcome::OwnSource));
     assert_eq!(with(out_of(0, 1500)), "forwarded");
+}
+
+#[test]
+fn replies_that_linux_must_send_do_not_concern_the_other_direction() {
+    let it = masquerade(UDP);
+    let mut tables = Tables::new();
+    tables.add(&it.connection());
+    let frame = it.original(&Shape::default());
+    let with = |link, reason| {
+        let mut known = routes(it.arrives[0].0, it.leaves[1].0);
+        known.set_return("10.0.0.1", link, reason);
+        tables.outcome(known, &frame)
+    };
+    for reason in [FallbackReason::TrafficControl, FallbackReason::NoNeighbour] {
+        assert_eq!(with(LINKS[0], reason), "forwarded");
+        assert_eq!(with(LINKS[1], reason), name(Outcome::FlowInterface));
+    }
+    assert_eq!(with(LINKS[0], FallbackReason::LinkDown), "linux_link_down");
+    assert_eq!(with(LINKS[0], FallbackReason::NotOurPort), "linux_not_our_port");
+}
+
+#[test]
+fn without_prefetching_the_same_packets_leave() {
+    let mut tables = Tables::new();
+    let (mut frames, mut known) = (Vec::new(), TestRoutes::new());
+    for it in translations().into_iter().filter(|it| it.protocol == UDP).take(2) {
+        // All have one source, and a flow each.
+        let arrives = [it.arrives[0], (it.arrives[1].0, 81 + frames.len() as u16)];
+        let it = Translation { arrives, ..it };
+        tables.add(&it.connection());
+        frames.push(it.original(&Shape::default()));
+        frames.push(it.reply(&Shape::default())); // no route by this entrance
+        known.set(&it.arrives[0].0.to_string(), out_of(0, 1500));
+        known.set(&it.leaves[1].0.to_string(), out_of(1, 1500));
+    }
+    frames.push(frame(UDP, masquerade(TCP).arrives, &Shape::default())); // no flow
+    let by = |prefetches| {
+        let lane = tables.lane.clone().with_prefetch(prefetches);
+        route(known.clone(), &frames, |router: Router<TestRoutes>| router.with_flows(lane))
+    };
+    let [with, without] = [by(true), by(false)];
+    assert_eq!(with.sent[1].len(), 2);
+    assert_eq!((without.sent, without.linux), (with.sent, with.linux));
+    assert_eq!(without.causes, with.causes);
 }
 
 #[test]

@@ -12,7 +12,9 @@ use fastlane::mirror::conntrack::{Connection, ConnectionTuple, Status};
 use fastlane::mirror::flows::{
     FLOW_WORDS, FlowKey, FlowRecord, FlowStatistics, FlowStatus, PinsPath,
 };
-use fastlane::mirror::{FallbackReason, IngressInterface, NextHop, ReversePath, RouteLookup};
+use fastlane::mirror::{
+    FallbackReason, IngressInterface, NextHop, ReturnRoute, ReversePath, RouteLookup,
+};
 use fastlane_core::{App, Packet, PortId};
 use fastlane_table::{
     EntryId, HashReader, HashWriter, Readers, RecordReader, RecordWriter, SharedMemory, Spec, State,
@@ -165,6 +167,17 @@ impl Routes for ConstantRoutes {
         answers.fill(RouteLookup::Fallback(FallbackReason::NoRoute));
     }
 
+    fn returns4(&self, _: &Turn, from: &[Ipv4Addr], _: &[u32], returns: &mut [ReturnRoute]) {
+        for (back, from) in returns.iter_mut().zip(from) {
+            let link = if from.octets()[0] == 10 { 0 } else { 1 };
+            *back = ReturnRoute { link: Some(link), reason: None };
+        }
+    }
+
+    fn returns6(&self, _: &Turn, _: &[Ipv6Addr], _: &[u32], returns: &mut [ReturnRoute]) {
+        returns.fill(ReturnRoute::UNKNOWN);
+    }
+
     fn generation(&self) -> Option<u64> {
         Some(2)
     }
@@ -207,10 +220,11 @@ impl FlowLane {
         Ok(Self { causes, state: State::attach(&state)? })
     }
 
-    fn router(&self, flows: &FlowSet) -> Result<Router<ConstantRoutes>> {
+    fn router(&self, flows: &FlowSet, prefetches: bool) -> Result<Router<ConstantRoutes>> {
         let (table, status) =
             (HashReader::attach(&flows.table)?, RecordReader::attach(&flows.status)?);
         let lane = LaneFlows::new(table, self.state.lane(0), status, vec![0]);
+        let lane = lane.with_prefetch(prefetches);
         let counts = Counts::new(self.causes.lane(0), None);
         Ok(Router::new(ConstantRoutes, counts, FlowHash::random()).with_flows(lane))
     }
@@ -234,7 +248,7 @@ impl FlowLane {
 pub fn translate(packets: u64) -> Result<u64> {
     let flows = FlowSet::new(1024)?;
     let lane = FlowLane::new(&flows)?;
-    let app = Renewed { app: lane.router(&flows)?, headers: &flows.headers, next: 0 };
+    let app = Renewed { app: lane.router(&flows, true)?, headers: &flows.headers, next: 0 };
     let moved = MemoryLane::new(app, BURST, LENGTH)?.turns(packets);
     lane.check()?;
     Ok(moved)
@@ -248,13 +262,35 @@ pub fn compare_flows(flows: &FlowSet, effort: Effort) -> Result<Pairs> {
     let mut pairs = Pairs::default();
     let (headers, lane) = (&flows.headers, FlowLane::new(flows)?);
     for _ in 0..effort.pairs {
-        let app = lane.router(flows)?;
+        let app = lane.router(flows, true)?;
         let mut ours = MemoryLane::new(Renewed { app, headers, next: 0 }, BURST, LENGTH)?;
         let mut rival = MemoryLane::new(Renewed { app: macswap, headers, next: 0 }, BURST, LENGTH)?;
         let warm_up = effort.slice / 5;
         ours.run(warm_up)?;
         rival.run(warm_up)?;
         pair(&mut pairs, effort.slice, &mut ours, &mut rival)?;
+        lane.check()?;
+    }
+    Ok(pairs)
+}
+
+/// Compares the CPU time per packet of flows with NAT without prefetching with that with it.
+///
+/// # Errors
+/// Returns an error if there is not enough memory or a packet is not forwarded.
+pub fn compare_prefetch(flows: &FlowSet, effort: Effort) -> Result<Pairs> {
+    let mut pairs = Pairs::default();
+    let (headers, lane) = (&flows.headers, FlowLane::new(flows)?);
+    for _ in 0..effort.pairs {
+        let router = |prefetches| -> Result<_> {
+            let app = lane.router(flows, prefetches)?;
+            MemoryLane::new(Renewed { app, headers, next: 0 }, BURST, LENGTH)
+        };
+        let (mut without, mut with) = (router(false)?, router(true)?);
+        let warm_up = effort.slice / 5;
+        without.run(warm_up)?;
+        with.run(warm_up)?;
+        pair(&mut pairs, effort.slice, &mut without, &mut with)?;
         lane.check()?;
     }
     Ok(pairs)

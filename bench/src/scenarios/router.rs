@@ -4,7 +4,7 @@ pub mod routed_lane;
 
 use crate::Result;
 use crate::device::veth_pair::{Veth, in_namespace};
-use crate::loops::flow_lane::{FlowSet, compare_flows};
+use crate::loops::flow_lane::{FlowSet, compare_flows, compare_prefetch};
 use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
 use crate::scenarios::router::routed_lane::{Extra, Routed, compare, compare_with, effort};
@@ -33,17 +33,24 @@ pub fn router(report: &mut Report, options: &Options) -> Result<()> {
     extras(report, options)
 }
 
-/// Compares flows with NAT with macswap on a memory port, by the number of flows.
+/// Compares flows with NAT with macswap on a memory port, by the number of flows, and with the same
+/// router without prefetching.
 ///
 /// # Errors
 /// Returns an error if there is not enough memory or a packet is not forwarded.
 pub fn flows(report: &mut Report, options: &Options) -> Result<()> {
-    for (flows, name, bound) in [(1_024, "1k", 60.0), (1_000_000, "1M", 120.0)] {
+    for (flows, name, bound) in
+        [(1_024, "1k", Some(60.0)), (65_536, "64k", None), (1_000_000, "1M", Some(120.0))]
+    {
         eprintln!("router, {name} flows with NAT");
-        let pairs = compare_flows(&FlowSet::new(flows)?, effort(options.effort))?;
+        let (set, effort) = (FlowSet::new(flows)?, effort(options.effort));
         let work = format!("UDP in memory, burst 32, {name} flows with NAT");
-        let names = [work, "router".to_owned(), "macswap".to_owned()];
-        report.comparisons.push(Comparison::new(names, pairs, Kind::Difference, Some(bound)));
+        let pairs = compare_flows(&set, effort)?;
+        let names = [work.clone(), "router".to_owned(), "macswap".to_owned()];
+        report.comparisons.push(Comparison::new(names, pairs, Kind::Difference, bound));
+        let pairs = compare_prefetch(&set, effort)?;
+        let names = [work, "router, prefetch off".to_owned(), "router".to_owned()];
+        report.comparisons.push(Comparison::new(names, pairs, Kind::Difference, None));
     }
     Ok(())
 }

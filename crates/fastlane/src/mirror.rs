@@ -31,8 +31,8 @@ pub(crate) use thread::MirrorThread;
 use vlan_interfaces::VlanInterfaces;
 
 pub use fastlane_mirror::{
-    Error as MirrorError, FallbackReason, Family, NextHop, RouteChange, RouteListener, RouteLookup,
-    TableId, blackhole, conntrack, flows, ipsec, query,
+    Error as MirrorError, FallbackReason, Family, NextHop, ReturnRoute, RouteChange, RouteListener,
+    RouteLookup, TableId, blackhole, conntrack, flows, ipsec, query,
 };
 
 /// Maximum number of neighbour probes requested of Linux per second.

@@ -49,7 +49,7 @@ mod socket;
 pub use error::Error;
 pub use fallback_reason::FallbackReason;
 pub use follower::{Follower, FollowerStatistics};
-pub use lookup::{Family, Mirror, NextHop, PrefixReaders, RouteLookup, TableId};
+pub use lookup::{Family, Mirror, NextHop, PrefixReaders, ReturnRoute, RouteLookup, TableId};
 pub use memories::Memories;
 pub use netconf_listener::{NetconfEvents, NetconfListener};
 pub use prefix::Prefix;

@@ -15,8 +15,10 @@ use super::records::{
 use super::{FallbackReason, GENERATION, Memories};
 
 mod address_family;
+mod return_route;
 
 pub use address_family::Family;
+pub use return_route::ReturnRoute;
 
 /// Number of packets that are looked up together.
 const BATCH: usize = 32;
@@ -241,20 +243,8 @@ impl Mirror {
         lookups: &mut [RouteLookup],
     ) {
         let count = destinations.len().min(hashes.len()).min(lookups.len());
-        let mut numbers = [None; BATCH];
-        routes.lookup_many(guard, &destinations[..count], &mut numbers[..count]);
-        for number in numbers[..count].iter().flatten() {
-            self.groups.prefetch(number.get() as usize);
-        }
-        let mut found: [Option<(&GroupRecord, u32)>; BATCH] = [None; BATCH];
-        for (index, number) in numbers[..count].iter().enumerate() {
-            let group = number.and_then(|number| self.groups.get(guard, number.get() as usize));
-            found[index] = group.map(|group| {
-                let hop = group.pick(hashes[index]);
-                self.hops.prefetch(hop as usize);
-                (group, hop)
-            });
-        }
+        let SelectedHops { numbers, found } =
+            self.select_hops(guard, routes, &destinations[..count], &hashes[..count]);
         let mut on_link = OnLink::new();
         for (index, destination) in destinations[..count].iter().enumerate() {
             let number = numbers[index].map(PrefixValue::get);
@@ -273,6 +263,34 @@ impl Mirror {
         if on_link.count > 0 {
             self.resolve_on_link::<A>(guard, &on_link, &numbers, &found, lookups);
         }
+    }
+
+    /// Looks up the routes of as many destinations as there are hashes, at most [`BATCH`], and
+    /// selects a next hop of each.
+    #[inline(always)]
+    fn select_hops<'t, A: Family>(
+        &'t self,
+        guard: &'t Guard,
+        routes: &fastlane_table::LpmReader<A>,
+        destinations: &[A],
+        hashes: &[u32],
+    ) -> SelectedHops<'t> {
+        let count = hashes.len();
+        let mut numbers = [None; BATCH];
+        routes.lookup_many(guard, destinations, &mut numbers[..count]);
+        for number in numbers[..count].iter().flatten() {
+            self.groups.prefetch(number.get() as usize);
+        }
+        let mut found: [Option<(&GroupRecord, u32)>; BATCH] = [None; BATCH];
+        for (index, number) in numbers[..count].iter().enumerate() {
+            let group = number.and_then(|number| self.groups.get(guard, number.get() as usize));
+            found[index] = group.map(|group| {
+                let hop = group.pick(hashes[index]);
+                self.hops.prefetch(hop as usize);
+                (group, hop)
+            });
+        }
+        SelectedHops { numbers, found }
     }
 
     /// Completes the lookups whose destination is itself the neighbour.
@@ -327,6 +345,14 @@ impl Mirror {
     {
         self.neighbours.get(turn, &NeighbourKey::new(link, address)).map(|found| found.value.mac())
     }
+}
+
+/// Routes of a batch, and the next hop that each packet takes.
+struct SelectedHops<'t> {
+    /// Number of each route.
+    numbers: [Option<PrefixValue>; BATCH],
+    /// Group of each route, and the index of the hop.
+    found: [Option<(&'t GroupRecord, u32)>; BATCH],
 }
 
 /// Packets of a batch whose destination is itself the neighbour (on-link routes).

@@ -18,6 +18,7 @@ pub struct LaneFlows {
     status: RecordReader<FlowStatus>,
     /// Zone of the connection tracking by port.
     zones: Vec<u16>,
+    prefetches: bool,
 }
 
 /// Packet of a flow that may be forwarded if there is a hop.
@@ -48,7 +49,14 @@ impl LaneFlows {
         status: RecordReader<FlowStatus>,
         zones: Vec<u16>,
     ) -> Self {
-        Self { table, state, status, zones }
+        Self { table, state, status, zones, prefetches: true }
+    }
+
+    /// Prefetches the flows of a burst, as by default, or looks them up one after the other.
+    #[must_use]
+    pub fn with_prefetch(mut self, prefetches: bool) -> Self {
+        self.prefetches = prefetches;
+        self
     }
 
     /// Returns true if the slow path lives and permits flows.
@@ -79,6 +87,13 @@ impl LaneFlows {
             };
         }
         let count = headers.len().min(BATCH);
+        if !self.prefetches {
+            for (found, key) in found[..count].iter_mut().zip(&keys) {
+                *found = self.table.get(turn, key);
+            }
+            return;
+        }
+        // Two stages: the buckets of all keys, then the entries that these name.
         self.table.get_many(turn, &keys[..count], &mut found[..count]);
         for found in found[..count].iter().flatten() {
             self.state.prefetch(found.entry);

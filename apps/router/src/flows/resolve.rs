@@ -2,7 +2,7 @@
 
 use fastlane::Turn;
 use fastlane::mirror::flows::RememberedHop;
-use fastlane::mirror::{FallbackReason, IngressInterface, NextHop, RouteLookup};
+use fastlane::mirror::{FallbackReason, IngressInterface, NextHop, ReturnRoute, RouteLookup};
 
 use super::Candidate;
 use crate::family::Family;
@@ -56,23 +56,31 @@ impl<A: Family> Resolver<A> {
             return;
         }
         let unset = RouteLookup::Fallback(FallbackReason::Incomplete);
-        let (mut ways, mut back) = ([unset; BATCH], [unset; BATCH]);
+        let (mut ways, mut back) = ([unset; BATCH], [ReturnRoute::UNKNOWN; BATCH]);
         let (count, hashes) = (self.count, &self.hashes[..self.count]);
         A::lookup(routes, turn, &self.to[..count], hashes, &mut ways[..count]);
-        A::lookup(routes, turn, &self.from[..count], hashes, &mut back[..count]);
+        A::look_back(routes, turn, &self.from[..count], hashes, &mut back[..count]);
         for ((index, way), back) in self.indexes[..count].iter().zip(ways).zip(back) {
-            let hop = match (way, back) {
-                (RouteLookup::Fallback(reason), _) => Err(of_mirror(reason)),
-                (_, RouteLookup::Fallback(FallbackReason::Local)) => Err(Outcome::OwnSource as u32),
-                (_, RouteLookup::Fallback(reason)) => Err(of_mirror(reason)),
-                // As in a flow table of Linux, the other direction's exit is the entrance.
-                (_, RouteLookup::Forward(hop)) if hop.link != entrance.link => {
-                    Err(Outcome::FlowInterface as u32)
-                }
-                (RouteLookup::Forward(hop), _) => Ok(hop),
+            let hop = match way {
+                RouteLookup::Fallback(reason) => Err(of_mirror(reason)),
+                RouteLookup::Forward(hop) => check_return(back, entrance).map(|()| hop),
             };
             take(usize::from(*index), hop);
         }
+    }
+}
+
+/// Checks that replies leave by the interface of arrival, as in a flow table of Linux. That Linux
+/// must send them is no matter of this direction.
+///
+/// # Errors
+/// The number of the reason why Linux gets the packet.
+fn check_return(back: ReturnRoute, entrance: &IngressInterface) -> Result<(), u32> {
+    match (back.usable_link(), back.reason) {
+        (Some(link), _) if link == entrance.link => Ok(()),
+        (Some(_), _) => Err(Outcome::FlowInterface as u32),
+        (None, Some(FallbackReason::Local)) => Err(Outcome::OwnSource as u32),
+        (None, reason) => Err(of_mirror(reason.unwrap_or(FallbackReason::Incomplete))),
     }
 }
 

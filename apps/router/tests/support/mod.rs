@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
+use fastlane::mirror::{FallbackReason, NextHop, ReturnRoute, RouteLookup};
 use fastlane::mirror::{IngressInterface, ReversePath};
 use fastlane::{App, PortId, Turn};
 use fastlane_core::{KernelPath, Lane, LaneConfig, Pool, Port};
@@ -25,6 +25,8 @@ pub(crate) const LINKS: [u32; 2] = [10, 11];
 pub(crate) struct TestRoutes {
     pub(crate) answers: BTreeMap<IpAddr, RouteLookup>,
     pub(crate) entrance: IngressInterface,
+    /// Routes back to sources that Linux must use itself.
+    pub(crate) returns: BTreeMap<IpAddr, ReturnRoute>,
     pub(crate) own: Vec<IpAddr>,
     pub(crate) generation: Option<u64>,
 }
@@ -40,11 +42,23 @@ impl TestRoutes {
             is_in_vrf: false,
             reverse_path: ReversePath::Any,
         };
-        Self { answers: BTreeMap::new(), entrance, own: vec![], generation: None }
+        let (answers, returns) = (BTreeMap::new(), BTreeMap::new());
+        Self { answers, entrance, returns, own: vec![], generation: None }
     }
 
     pub(crate) fn set(&mut self, to: &str, answer: RouteLookup) {
         self.answers.insert(to.parse().expect("an address"), answer);
+    }
+
+    /// Sets the route back to a source: an interface by which Linux must send, and the reason.
+    pub(crate) fn set_return(&mut self, from: &str, link: u32, reason: FallbackReason) {
+        let back = ReturnRoute { link: Some(link), reason: Some(reason) };
+        self.returns.insert(from.parse().expect("an address"), back);
+    }
+
+    fn back(&self, from: impl Into<IpAddr> + Copy) -> ReturnRoute {
+        let set = self.returns.get(&from.into()).copied();
+        set.unwrap_or_else(|| self.answer(from).into())
     }
 
     fn answer(&self, to: impl Into<IpAddr>) -> RouteLookup {
@@ -82,6 +96,18 @@ impl Routes for TestRoutes {
     fn ways6(&self, _: &Turn, to: &[Ipv6Addr], _: &[u32], answers: &mut [RouteLookup]) {
         for (answer, to) in answers.iter_mut().zip(to) {
             *answer = self.answer(*to);
+        }
+    }
+
+    fn returns4(&self, _: &Turn, from: &[Ipv4Addr], _: &[u32], returns: &mut [ReturnRoute]) {
+        for (back, from) in returns.iter_mut().zip(from) {
+            *back = self.back(*from);
+        }
+    }
+
+    fn returns6(&self, _: &Turn, from: &[Ipv6Addr], _: &[u32], returns: &mut [ReturnRoute]) {
+        for (back, from) in returns.iter_mut().zip(from) {
+            *back = self.back(*from);
         }
     }
 

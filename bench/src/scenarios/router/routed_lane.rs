@@ -14,7 +14,7 @@ use fastlane::mirror::{IngressInterface, ReversePath, RouteLookup};
 use fastlane::{PortId, Turn};
 use fastlane_core::{App, Packet};
 use fastlane_kernel::Interface;
-use fastlane_mirror::{Follower, Mirror, MirrorSettings};
+use fastlane_mirror::{Follower, Mirror, MirrorSettings, ReturnRoute, TableId};
 use fastlane_table::{ClassifierReader, ClassifierWriter, Readers, Spec, State};
 use fastlane_wire::checksum::checksum;
 use router::acl::compiled::{AccessList, Decision, entries};
@@ -158,6 +158,14 @@ impl Routes for MirroredRoutes {
 
     fn ways6(&self, turn: &Turn, to: &[Ipv6Addr], flows: &[u32], answers: &mut [RouteLookup]) {
         self.0.route6_many(turn, to, flows, answers);
+    }
+
+    fn returns4(&self, turn: &Turn, from: &[Ipv4Addr], flows: &[u32], back: &mut [ReturnRoute]) {
+        self.0.return_routes(turn, TableId::default(), from, flows, back);
+    }
+
+    fn returns6(&self, turn: &Turn, from: &[Ipv6Addr], flows: &[u32], back: &mut [ReturnRoute]) {
+        self.0.return_routes(turn, TableId::default(), from, flows, back);
     }
 
     fn generation(&self) -> Option<u64> {

@@ -1,7 +1,7 @@
 //! Tests of changes while lanes look up.
 
 use fastlane_core::PortId;
-use fastlane_mirror::{FallbackReason, KeepAlive, MirrorSettings};
+use fastlane_mirror::{FallbackReason, KeepAlive, MirrorSettings, ReturnRoute};
 use fastlane_testing::namespace;
 
 use crate::oracle::is_same;
@@ -179,6 +179,35 @@ fn rules_make_the_main_table_less_than_the_truth() {
     assert_eq!(rig.asks("2001:db8:100::1"), FallbackReason::Policy);
     rig.ip("rule del from 10.9.0.0/16 table 100");
     assert_eq!(rig.forward("10.1.0.1").port, PortId(0));
+}
+
+#[test]
+fn the_route_back_is_known_though_linux_must_use_it() {
+    if !rig::namespace("the_route_back_is_known_though_linux_must_use_it") {
+        return;
+    }
+    let mut rig = Rig::open(MirrorSettings { honour_traffic_control: true, ..rig::settings() });
+    rig.ip("route add 10.1.1.0/24 via 10.0.2.2");
+    rig.ip("-6 route add 2001:db8:100::/48 via 2001:db8:2::2");
+    let (there, link) = (["10.1.1.1", "2001:db8:100::1"], rig::index("d1"));
+    for source in there {
+        let back = ReturnRoute { link: Some(link), reason: None };
+        assert_eq!(rig.look_back(source, 0), back);
+    }
+    namespace::command("tc", "qdisc add dev d1 root tbf rate 1mbit burst 10k latency 50ms");
+    rig.settle();
+    for source in there {
+        assert_eq!(rig.asks(source), FallbackReason::TrafficControl);
+        let back = ReturnRoute { link: Some(link), reason: Some(FallbackReason::TrafficControl) };
+        assert_eq!((rig.look_back(source, 0), back.usable_link()), (back, Some(link)));
+    }
+    namespace::command("tc", "qdisc del dev d1 root");
+    rig.ip("neighbour replace 10.0.2.2 nud failed dev d1");
+    assert_eq!(rig.look_back("10.1.1.1", 0).usable_link(), Some(link));
+    // Of a source that is never forwarded to, and of one without a route, nothing is known.
+    for source in ["127.0.0.1", "224.0.0.1", "10.0.1.1", "192.0.2.1"] {
+        assert_eq!(rig.look_back(source, 0).usable_link(), None);
+    }
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use fastlane_core::PortId;
 use fastlane_mirror::{
-    FallbackReason, Follower, KeepAlive, Mirror, MirrorSettings, NextHop, RouteLookup,
+    FallbackReason, Follower, KeepAlive, Mirror, MirrorSettings, NextHop, ReturnRoute, RouteLookup,
+    TableId,
 };
 use fastlane_table::{Guard, Readers};
 use fastlane_testing::namespace;
@@ -107,10 +108,37 @@ impl Rig {
     }
 
     pub(crate) fn look_with(&self, destination: &str, hash: u32) -> RouteLookup {
-        match destination.parse().unwrap() {
+        let lookup = match destination.parse().unwrap() {
             IpAddr::V4(address) => self.mirror.route4(&self.guard, address, hash),
             IpAddr::V6(address) => self.mirror.route6(&self.guard, address, hash),
+        };
+        let back = self.look_back(destination, hash);
+        match lookup {
+            RouteLookup::Forward(hop) => {
+                assert_eq!((back.link, back.reason), (Some(hop.link), None), "{destination}");
+            }
+            // The neighbour of an on-link route is not looked up.
+            RouteLookup::Fallback(FallbackReason::NoNeighbour) => {
+                assert!(back.usable_link().is_some(), "{destination}: {back:?}");
+            }
+            RouteLookup::Fallback(reason) => assert_eq!(back.reason, Some(reason), "{destination}"),
         }
+        lookup
+    }
+
+    /// Looks up the route back to a source.
+    pub(crate) fn look_back(&self, source: &str, hash: u32) -> ReturnRoute {
+        let (table, mut found) = (TableId::default(), [ReturnRoute::UNKNOWN]);
+        let found_in = &mut found;
+        match source.parse().unwrap() {
+            IpAddr::V4(it) => {
+                self.mirror.return_routes(&self.guard, table, &[it], &[hash], found_in)
+            }
+            IpAddr::V6(it) => {
+                self.mirror.return_routes(&self.guard, table, &[it], &[hash], found_in)
+            }
+        }
+        found[0]
     }
 
     #[track_caller]
