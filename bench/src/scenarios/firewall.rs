@@ -1,8 +1,11 @@
-//! The cost of a firewall with NAT in the kernel: the kernel tier beside Linux.
+//! The cost of a firewall with NAT beside Linux: of the kernel tier, of a lane on AF_XDP, and of
+//! new connections.
 
 use crate::Result;
+use crate::device::connection_router::{ConnectionRouter, Counted};
 use crate::device::cpu_time::{pin, undisturbed};
-use crate::device::nat_router::{CPU, NatRouter, Work};
+use crate::device::nat_router::{NatRouter, Work};
+use crate::device::router_links::CPU;
 use crate::device::veth_pair::in_namespace;
 use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
@@ -10,42 +13,101 @@ use crate::slices::{Pairs, pair};
 
 /// Numbers of flows, and the bound of the cost in relation to masquerade of Linux.
 const FLOWS: [(u32, f64); 2] = [(1_024, 1.0 / 4.0), (65_536, 1.0 / 3.0)];
+/// Bound of a lane's cost in relation to masquerade of Linux.
+const LANE_BOUND: f64 = 1.0;
+/// Bound of the cost of new connections in relation to Linux alone.
+const NEW_BOUND: f64 = 1.05;
 /// Lengths of frames with the frame check sequence.
 const LENGTHS: [usize; 4] = [64, 128, 256, 512];
 const RIVALS: [Work; 3] = [Work::Masquerade, Work::Tracking, Work::Forwarding];
 
-/// Compares the kernel tier with Linux, by the number of flows and the length of frames.
+/// Compares the kernel tier and a lane with Linux, by the number of flows and the length of frames,
+/// and the cost of new connections.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses something, or packets are lost.
 pub fn firewall(report: &mut Report, options: &Options) -> Result<()> {
-    for (flows, bound) in FLOWS {
-        report.comparisons.extend(in_namespace(|| {
+    let measure = |body: &(dyn Fn() -> Result<Vec<Comparison>> + Sync)| {
+        in_namespace(|| {
             pin(CPU);
-            undisturbed(|| compare(flows, bound, options))
-        })?);
+            undisturbed(body)
+        })
+    };
+    for (flows, bound) in FLOWS {
+        report.comparisons.extend(measure(&|| compare_tier(flows, bound, options))?);
+        report.comparisons.extend(measure(&|| compare_lane(flows, options))?);
     }
+    report.comparisons.extend(measure(&|| compare_connections(options))?);
     Ok(())
 }
 
-fn compare(flows: u32, bound: f64, options: &Options) -> Result<Vec<Comparison>> {
-    let mut ours = NatRouter::new(Work::KernelTier, flows)?;
+fn compare_tier(flows: u32, bound: f64, options: &Options) -> Result<Vec<Comparison>> {
     let mut comparisons = Vec::new();
-    for work in RIVALS {
-        let mut rival = NatRouter::new(work, flows)?;
+    for rival in RIVALS {
+        let bound = (rival == Work::Masquerade).then_some(bound);
+        let mut duel = Duel::new([Work::KernelTier, rival], flows)?;
+        comparisons.extend(duel.compare(bound, options)?);
+    }
+    Ok(comparisons)
+}
+
+fn compare_lane(flows: u32, options: &Options) -> Result<Vec<Comparison>> {
+    let mut duel = Duel::new([Work::Lane, Work::Masquerade], flows)?;
+    duel.compare(Some(LANE_BOUND), options)
+}
+
+/// Two routers with as many flows.
+struct Duel {
+    works: [Work; 2],
+    flows: u32,
+    ours: NatRouter,
+    rival: NatRouter,
+}
+
+impl Duel {
+    fn new(works: [Work; 2], flows: u32) -> Result<Self> {
+        let (ours, rival) = (NatRouter::new(works[0], flows)?, NatRouter::new(works[1], flows)?);
+        Ok(Self { works, flows, ours, rival })
+    }
+
+    /// Compares both by the length of frames.
+    fn compare(&mut self, bound: Option<f64>, options: &Options) -> Result<Vec<Comparison>> {
+        let (flows, works) = (self.flows, self.works);
+        let mut comparisons = Vec::new();
         for length in LENGTHS {
-            ours.set_length(length)?;
-            rival.set_length(length)?;
+            self.ours.set_length(length)?;
+            self.rival.set_length(length)?;
             let mut pairs = Pairs::default();
             for number in 0..options.effort.pairs {
-                options.tell(&format!("firewall, {flows} flows, {length} B, {work:?}"), number);
-                pair(&mut pairs, options.effort.slice / 2, &mut ours, &mut rival)?;
+                options.tell(&format!("firewall, {flows} flows, {length} B, {works:?}"), number);
+                pair(&mut pairs, options.effort.slice / 2, &mut self.ours, &mut self.rival)?;
             }
             let name = format!("UDP of {length} B between veth pairs, {flows} flows");
-            let names = [name, Work::KernelTier.name().to_owned(), work.name().to_owned()];
-            let bound = (work == Work::Masquerade).then_some(bound);
+            let names = [name, works[0].name().to_owned(), works[1].name().to_owned()];
             comparisons.push(Comparison::new(names, pairs, Kind::Ratio, bound));
         }
+        Ok(comparisons)
+    }
+}
+
+/// Compares the cost of a connection of eight packets. The slow path works on another CPU: without
+/// it the ratio is that of the rates of new connections that a CPU of the packets' way manages.
+fn compare_connections(options: &Options) -> Result<Vec<Comparison>> {
+    let mut comparisons = Vec::new();
+    for (counted, ours, bound) in [
+        (Counted::Packets, "kernel tier", Some(NEW_BOUND)),
+        (Counted::SlowPath, "kernel tier + slow path", None),
+    ] {
+        let mut router = ConnectionRouter::new(true, counted)?;
+        let mut rival = ConnectionRouter::new(false, counted)?;
+        let mut pairs = Pairs::default();
+        for number in 0..options.effort.pairs {
+            options.tell(&format!("firewall, new connections, {ours}"), number);
+            pair(&mut pairs, options.effort.slice, &mut router, &mut rival)?;
+        }
+        let name = "New TCP connections of 8 packets between veth pairs".to_owned();
+        let names = [name, ours.to_owned(), "Linux, same rules".to_owned()];
+        comparisons.push(Comparison::new(names, pairs, Kind::Ratio, bound));
     }
     Ok(comparisons)
 }
