@@ -1,17 +1,23 @@
 //! A flood of connection attempts beside established flows.
 
 use std::net::UdpSocket;
+use std::num::NonZero;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fastlane_testing::Peer;
 use fastlane_testing::namespace::Wire;
 use fastlane_tests::{DropFlag, LEFT_MAC, eventually, mac};
+use rustix::thread::gettid;
 use serde_json::json;
 
 use super::firewall::{Datagrams, Firewall, MASQUERADE, RULES, Tier, for_each_tier};
 
-for_each_tier!(a_flood_of_attempts_takes_nothing_from_established_flows);
+for_each_tier!(
+    a_flood_of_attempts_takes_nothing_from_established_flows,
+    a_flood_at_full_rate_takes_nothing_that_linux_alone_keeps,
+);
 
 /// Number of established flows.
 const FLOWS: usize = 1000;
@@ -21,6 +27,9 @@ const SILENCE: &str = "add table inet silence
 add chain inet silence input { type filter hook input priority 0; }
 add rule inet silence input tcp dport 80 drop";
 
+/// Rounds with the router, and as many with Linux alone.
+const ROUNDS: usize = 3;
+
 /// Datagrams of all flows, 5,000 per second, and attempts per millisecond beside them. A lane reads
 /// both from one ring, so what it does not read in time is lost of both.
 fn load() -> (u32, u32) {
@@ -28,6 +37,11 @@ fn load() -> (u32, u32) {
         Some(_) => (1_000_000, 20),
         None => (20_000, 5),
     }
+}
+
+/// Datagrams of a round at full rate.
+fn round() -> u32 {
+    if std::env::var_os("FASTLANE_SOAK").is_some() { 100_000 } else { 5_000 }
 }
 
 /// Returns a SYN to port 80 of the far host, whose source follows from a number.
@@ -53,16 +67,19 @@ fn attempt(number: u32) -> Vec<u8> {
     frame
 }
 
-/// Sends attempts until `done`, a number per millisecond. Returns how many were sent.
-fn flood(wire: &mut Wire, per_millisecond: u32, done: &AtomicBool) -> u32 {
+/// Sends attempts until `done`: a number per millisecond, or as fast as it can. Returns how many
+/// were sent.
+fn flood(wire: &mut Wire, per_millisecond: Option<u32>, done: &AtomicBool) -> u32 {
     let (mut number, mut next) = (0, Instant::now());
     while !done.load(Ordering::Relaxed) {
-        for _ in 0..per_millisecond {
+        for _ in 0..per_millisecond.unwrap_or(100) {
             wire.send(&attempt(number));
             number += 1;
         }
-        next = Instant::now().max(next + Duration::from_millis(1));
-        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        if per_millisecond.is_some() {
+            next = Instant::now().max(next + Duration::from_millis(1));
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
     }
     number
 }
@@ -71,14 +88,22 @@ fn flood(wire: &mut Wire, per_millisecond: u32, done: &AtomicBool) -> u32 {
 /// arrive.
 #[track_caller]
 fn lost(flows: &[UdpSocket], udp: &Datagrams, count: u32) -> u32 {
+    let sent_all = AtomicBool::new(false);
     let received = std::thread::scope(|scope| {
         let receiver = scope.spawn(|| {
             let mut received = 0;
-            while received < count && udp.far.recv(&mut [0; 16]).is_ok() {
-                received += 1;
+            while received < count {
+                // On a machine with other work the sender may be late.
+                let is_last = sent_all.load(Ordering::Relaxed);
+                match udp.far.recv(&mut [0; 16]) {
+                    Ok(_) => received += 1,
+                    Err(_) if is_last => break,
+                    Err(_) => {}
+                }
             }
             received
         });
+        let end = DropFlag(&sent_all);
         let mut next = Instant::now();
         for number in 0..count {
             let flow = &flows[number as usize % flows.len()];
@@ -88,43 +113,96 @@ fn lost(flows: &[UdpSocket], udp: &Datagrams, count: u32) -> u32 {
                 std::thread::sleep(next.saturating_duration_since(Instant::now()));
             }
         }
+        drop(end);
         receiver.join().expect("it does not panic")
     });
     count - received
 }
 
-fn a_flood_of_attempts_takes_nothing_from_established_flows(tier: Tier) {
-    let settings = json!({ "capacity": 2 * FLOWS });
-    let Some(firewall) = Firewall::with(tier, "flood", &[RULES, MASQUERADE], settings) else {
-        return;
-    };
-    let silence = firewall.routed.lab.file("silence.nft");
-    std::fs::write(&silence, SILENCE).expect("the rules are writable");
-    firewall.routed.far.run(&["nft", "-f", &silence.to_string_lossy()]);
-    let udp = firewall.datagrams(5353);
-    rustix::net::sockopt::set_socket_recv_buffer_size_force(&udp.far, 8 << 20).expect("as root");
-    let flows: Vec<UdpSocket> =
-        firewall.routed.lab.right.enter(|| {
+/// A firewall with established flows.
+struct Established {
+    firewall: Firewall,
+    udp: Datagrams,
+    flows: Vec<UdpSocket>,
+}
+
+impl Established {
+    #[track_caller]
+    fn new(tier: Tier, story: &str) -> Option<Self> {
+        let settings = json!({ "capacity": 2 * FLOWS });
+        let firewall = Firewall::with(tier, story, &[RULES, MASQUERADE], settings)?;
+        let silence = firewall.routed.lab.file("silence.nft");
+        std::fs::write(&silence, SILENCE).expect("the rules are writable");
+        firewall.routed.far.run(&["nft", "-f", &silence.to_string_lossy()]);
+        let udp = firewall.datagrams(5353);
+        rustix::net::sockopt::set_socket_recv_buffer_size_force(&udp.far, 8 << 20)
+            .expect("as root");
+        let flows: Vec<UdpSocket> = firewall.routed.lab.right.enter(|| {
             (0..FLOWS).map(|_| UdpSocket::bind("0.0.0.0:0").expect("a socket")).collect()
         });
-    for flow in &flows {
-        flow.send_to(b"there", udp.to).expect("a route");
-        let (_, from) = udp.far.recv_from(&mut [0; 16]).expect("it arrives");
-        udp.far.send_to(b"back", from).expect("a route");
+        for flow in &flows {
+            flow.send_to(b"there", udp.to).expect("a route");
+            let (_, from) = udp.far.recv_from(&mut [0; 16]).expect("it arrives");
+            udp.far.send_to(b"back", from).expect("a route");
+        }
+        eventually("all flows are in the table", || firewall.flows(&[]).len() == FLOWS);
+        Some(Self { firewall, udp, flows })
     }
-    eventually("all flows are in the table", || firewall.flows(&[]).len() == FLOWS);
+
+    /// Sends datagrams by all flows beside a flood. Returns the number of those that do not arrive,
+    /// and the number of attempts.
+    #[track_caller]
+    fn beside_flood(&self, datagrams: u32, per_millisecond: Option<u32>) -> (u32, u32) {
+        let near = &self.firewall.routed.lab.right;
+        let mut wire = near.enter(|| Wire::open("wire0").expect("a raw socket"));
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let flood = scope.spawn(|| {
+                if per_millisecond.is_none() {
+                    prefer(0, -10, &gettid().as_raw_nonzero().to_string());
+                }
+                flood(&mut wire, per_millisecond, &done)
+            });
+            let end = DropFlag(&done);
+            let lost = lost(&self.flows, &self.udp, datagrams);
+            drop(end);
+            (lost, flood.join().expect("it does not panic"))
+        })
+    }
+
+    /// Gives the flows precedence over the flood on the near host's link: what they lose there the
+    /// router never sees. Since Linux 6.16 a full veth pair makes its queueing discipline wait.
+    #[track_caller]
+    fn prefer_flows(&self) {
+        let near = &self.firewall.routed.lab.right;
+        near.run(&["tc", "qdisc", "replace", "dev", "wire0", "root", "pfifo_fast"]);
+        // Its first band is for what shall have little delay, the second one for all else.
+        const LOW_DELAY: u8 = 0x10;
+        for flow in &self.flows {
+            rustix::net::sockopt::set_ip_tos(flow, LOW_DELAY).expect("an option");
+        }
+    }
+}
+
+/// Gives a thread a CPU, as far as it can be had here.
+#[track_caller]
+fn prefer(cpu: usize, nice: i32, thread: &str) {
+    for words in [
+        &["taskset", "-pc", &cpu.to_string(), thread][..],
+        &["renice", "-n", &nice.to_string(), "-p", thread],
+    ] {
+        let output = Command::new(words[0]).args(&words[1..]).output().expect("it can be started");
+        assert!(output.status.success(), "{words:?}: {output:?}");
+    }
+}
+
+fn a_flood_of_attempts_takes_nothing_from_established_flows(tier: Tier) {
+    let Some(it) = Established::new(tier, "flood") else { return };
+    let firewall = &it.firewall;
     let (datagrams, per_millisecond) = load();
-    let control = lost(&flows, &udp, datagrams);
+    let control = lost(&it.flows, &it.udp, datagrams);
     let (before, forwarded) = (firewall.count("linux_no_flow"), firewall.count("forwarded"));
-    let mut wire = firewall.routed.lab.right.enter(|| Wire::open("wire0").expect("a raw socket"));
-    let done = AtomicBool::new(false);
-    let (beside, attempts) = std::thread::scope(|scope| {
-        let flood = scope.spawn(|| flood(&mut wire, per_millisecond, &done));
-        let end = DropFlag(&done);
-        let beside = lost(&flows, &udp, datagrams);
-        drop(end);
-        (beside, flood.join().expect("it does not panic"))
-    });
+    let (beside, attempts) = it.beside_flood(datagrams, Some(per_millisecond));
     let seen = firewall.count("linux_no_flow") - before;
     println!("{attempts} attempts, {seen} seen; lost without {control}, beside them {beside}");
     let counted = fastlane_tests::routed::counters(&firewall.router, &[]);
@@ -137,5 +215,42 @@ fn a_flood_of_attempts_takes_nothing_from_established_flows(tier: Tier) {
     assert!(fast >= u64::from(datagrams) * 99 / 100, "established flows stay fast: {fast}");
     assert!(seen >= u64::from(attempts) * 9 / 10, "{seen} attempts passed Linux; {counted:?}");
     assert_eq!(firewall.flows(&[]).len(), FLOWS);
-    firewall.router.stop();
+    it.firewall.router.stop();
+}
+
+fn a_flood_at_full_rate_takes_nothing_that_linux_alone_keeps(tier: Tier) {
+    let Some(it) = Established::new(tier, "floodfull") else { return };
+    let datagrams = round();
+    it.prefer_flows();
+    if tier == Tier::Lanes {
+        // It reads its rings in time, as on a CPU of its own.
+        let last = std::thread::available_parallelism().map_or(1, NonZero::get) - 1;
+        prefer(last, -20, &it.firewall.router.totals().lane(0, "thread").to_string());
+    }
+    let forwarded = it.firewall.count("forwarded");
+    let rounds = |who: &str| {
+        let (mut lost, mut attempts) = (0, 0);
+        for _ in 0..ROUNDS {
+            let round = it.beside_flood(datagrams, None);
+            (lost, attempts) = (lost + round.0, attempts + round.1);
+        }
+        println!("{who}: {lost} lost of {}, {attempts} attempts", ROUNDS as u32 * datagrams);
+        lost
+    };
+    let beside = rounds("the router");
+    let fast = it.firewall.count("forwarded") - forwarded;
+    let counted = match tier {
+        Tier::Lanes => format!("{:?}", it.firewall.router.totals().drops("wire0")),
+        _ => format!("{:?}", fastlane_tests::routed::counters(&it.firewall.router, &[])),
+    };
+    println!("{counted}");
+    let least = u64::from(ROUNDS as u32 * datagrams - beside) * 99 / 100;
+    assert!(fast >= least, "established flows stay fast: {fast}; {counted}");
+    assert_eq!(it.firewall.flows(&[]).len(), FLOWS);
+    // Without the router Linux carries all.
+    it.firewall.router.process.signal(rustix::process::Signal::TERM);
+    let session = it.firewall.router.session().to_string_lossy().into_owned();
+    eventually("the router has ended", || fastlane::slow::attach(&session).is_err());
+    let control = rounds("Linux alone");
+    assert!(beside <= control, "{beside} lost, {control} by Linux alone; {counted}");
 }

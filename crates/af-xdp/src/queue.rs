@@ -82,6 +82,13 @@ impl Queue for XskQueue {
         }
     }
 
+    /// Returns true if three quarters of the frames for receiving wait to be read.
+    fn is_congested(&self) -> bool {
+        self.open
+            .as_ref()
+            .is_some_and(|open| 4 * open.rings.receive.pending() as usize >= 3 * open.receive_quota)
+    }
+
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
         self.with(pool).map_or(Sent::default(), |open| open.transmit(packets, pool))
     }

@@ -175,6 +175,12 @@ impl<M: Memory> Consumer<M> {
         (self.head != self.tail).then(|| self.memory.read(self.tail))
     }
 
+    /// Returns the number of entries to be read, as of now.
+    #[inline]
+    pub(crate) fn pending(&self) -> u32 {
+        self.produced().wrapping_sub(self.tail)
+    }
+
     /// Returns the number of entries that the producer has published since the ring was created,
     /// modulo 2^32.
     pub(crate) fn produced(&self) -> u32 {

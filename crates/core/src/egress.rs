@@ -15,11 +15,13 @@ use crate::packet::{is_one_run, same_run};
 use crate::{Burst, LogicalPorts, Packet, Pool, PortId, Sent, Verdict};
 
 mod kernel_path;
+mod kernel_share;
 mod lane_ports;
 mod lifecycle;
 mod logical_exit;
 mod runs;
 
+use kernel_share::KernelShare;
 use lane_ports::KernelPeer;
 pub(crate) use lane_ports::{LanePorts, QueueSlot};
 pub(crate) use lifecycle::InstalledQueues;
@@ -37,6 +39,7 @@ pub(crate) struct Egress {
     logical_ports: Option<Box<dyn LogicalPorts>>,
     /// Packets per turn for Linux, and in addition for control protocols.
     budget: (usize, usize),
+    kernel_share: KernelShare,
     kernel_left: usize,
     control_left: usize,
     /// True if the last poll of the kernel peers found packets.
@@ -71,6 +74,7 @@ impl Egress {
             exchange: None,
             logical_ports,
             budget: (budget, (budget / 4).max(1)),
+            kernel_share: KernelShare::new(budget),
             kernel_left: 0,
             control_left: 0,
             linux_sends: false,
@@ -106,7 +110,13 @@ impl Egress {
     /// Begins a turn of the layers.
     #[inline]
     pub(crate) fn begin(&mut self) {
-        (self.kernel_left, self.control_left) = self.budget;
+        (self.kernel_left, self.control_left) = (self.kernel_share.next(), self.budget.1);
+    }
+
+    /// Notes packets that were received in this turn by a queue, and whether it is congested.
+    #[inline]
+    pub(crate) fn note_arrivals(&mut self, count: usize, is_congested: bool) {
+        self.kernel_share.note_arrivals(count, is_congested);
     }
 
     /// Calls the observer if it is active in this turn.

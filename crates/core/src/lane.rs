@@ -326,6 +326,8 @@ impl<A: App> Lane<A> {
             return Some(0);
         }
         if self.has_layers {
+            let is_congested = self.burst.room() == 0 && slot.queue.is_congested();
+            self.egress.note_arrivals(count, is_congested);
             self.show_arrivals(at);
         } else {
             slot.counters.add_received(count as u64, self.burst.bytes());

@@ -62,6 +62,12 @@ pub trait Queue: Send {
     /// Appends packets that have arrived, at most [`Burst::room`]. Their port is the queue's.
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool);
 
+    /// Returns true if most of the room for arrivals is in use, so that the device may soon drop
+    /// packets. It reads memory only. A queue that cannot tell returns false.
+    fn is_congested(&self) -> bool {
+        false
+    }
+
     /// Takes packets from the front of a run for sending, as many as there is space for. The
     /// packets of a run have the same port, flags and verdict, so what depends on these is decided
     /// once. It takes them out ([`take_frame`](crate::PacketOwnership::take_frame),

@@ -29,6 +29,7 @@ impl Egress {
 
     /// Gives a run to the kernel peer of its port of arrival, within the budget of the turn.
     pub(super) fn send_to_kernel(&mut self, source: usize, run: &mut [Packet], pool: &mut Pool) {
+        self.kernel_share.note_for_linux(run.len());
         let Some(KernelPeer { slot, .. }) = self.ports.kernel_peer(source) else {
             let exit = Exit { source, to: source, queue: 0 };
             self.send_to_lane(exit, PortCounter::DropNoKernelPeer, run, pool);

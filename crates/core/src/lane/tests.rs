@@ -11,6 +11,9 @@ use crate::{
     Statistics, Verdict,
 };
 
+/// Number of packets beyond which a [`Wire`] is congested.
+const CONGESTED: usize = 256;
+
 /// A queue in plain memory: receives the lengths it was given, keeps what it sends until a flush.
 struct Wire {
     arrivals: VecDeque<usize>,
@@ -28,6 +31,10 @@ impl Queue for Wire {
             let packet = pool.packet(frame, pool.data_offset(), length, self.port).unwrap();
             burst.push(packet).unwrap();
         }
+    }
+
+    fn is_congested(&self) -> bool {
+        self.arrivals.len() > CONGESTED
     }
 
     fn transmit(&mut self, packets: &mut [Packet], _: &mut Pool) -> Sent {
@@ -160,6 +167,28 @@ fn a_full_queue_is_flushed_once_and_the_rest_is_counted() {
     assert_eq!(bench.count(0, PortCounter::SentPackets), 20);
     assert_eq!(bench.count(0, PortCounter::DropTransmitFull), 10);
     assert_eq!(lane.close(), 0);
+}
+
+#[test]
+fn linux_gets_less_from_a_congested_queue_if_there_are_packets_of_others() {
+    for (others, shares) in [(true, [8, 4, 2, 1, 1]), (false, [8; 5])] {
+        let mut number = 0;
+        let app = move |_: &mut Packet| {
+            number += 1;
+            if others && number % 128 == 1 { Verdict::Reflect } else { Verdict::Kernel }
+        };
+        let (mut lane, bench) = lane(app, &[60; CONGESTED + 32 * 5], 1000);
+        let mut turn = || {
+            let before = bench.count(0, PortCounter::ToKernelPackets);
+            lane.turn();
+            bench.count(0, PortCounter::ToKernelPackets) - before
+        };
+        assert_eq!(std::array::from_fn(|_| turn()), shares);
+        // It is not congested any more.
+        assert_eq!(turn(), if others { 2 } else { 8 });
+        assert_eq!(turn(), if others { 3 } else { 8 });
+        assert_eq!(lane.close(), 0);
+    }
 }
 
 #[test]
