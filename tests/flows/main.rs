@@ -15,3 +15,4 @@ mod routes;
 mod survival;
 mod timeouts;
 mod tools;
+mod vrf;

@@ -125,3 +125,8 @@ fn the_router_forwards_between_vlans_beside_the_interfaces_of_linux() {
 fn the_router_leaves_connections_of_a_flow_table_to_it() {
     Guest::new(Kernel::V6_12).run_programs(&[["tests", "flows", "--ignored flowtable::"]]);
 }
+
+#[test]
+fn the_kernel_tier_leaves_a_vrf_to_linux() {
+    Guest::new(Kernel::V6_12).run_programs(&[["tests", "flows", "--ignored vrf::"]]);
+}

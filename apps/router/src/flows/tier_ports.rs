@@ -24,6 +24,8 @@ const MUTE: &str = "it does not transmit redirected frames; its driver must supp
     it is up)";
 const CONTROLLED: &str =
     "it has traffic control, which `tc qdisc show` and `tc filter show dev IFACE egress` list";
+const IN_VRF: &str = "it belongs to a VRF, whose routing table and connections the kernel tier \
+    does not tell apart; nothing that arrives by it is fast, either";
 
 /// Settings of the kernel tier of an application.
 #[derive(Clone, Debug)]
@@ -135,6 +137,8 @@ impl TierPorts {
         let links = links.map_err(|error| format!("cannot read the interfaces: {error}"))?;
         let controlled = self.listener.controlled_links();
         let controlled = controlled.map_err(|error| format!("cannot read `tc qdisc`: {error}"))?;
+        let vrfs: Vec<u32> =
+            links.iter().filter(|link| link.vrf_table != 0).map(|link| link.index).collect();
         let mut tier = self.tier.lock();
         let (mut missing, mut present) = (None, Vec::new());
         for port in &self.settings.ports {
@@ -142,20 +146,27 @@ impl TierPorts {
                 missing = Some(port.interface.clone());
                 continue;
             };
-            present.push(link.index);
+            let is_in_vrf = vrfs.contains(&link.master);
             let has_traffic_control = controlled.contains(&link.index);
-            let attached = tier.attach(&TierPort {
-                interface: port.interface.clone(),
-                index: link.index,
-                mac: link.mac,
-                zone: self.settings.zone(&port.name),
-                mode: port.mode,
-                forwards_back: self.settings.app.same_interface,
-                has_traffic_control,
-            });
-            attached.map_err(|error| error.to_string())?;
-            let (name, is_exit) = (&port.interface, tier.transmits(link.index));
-            let reason = if has_traffic_control { CONTROLLED } else { MUTE };
+            if !is_in_vrf {
+                present.push(link.index);
+                let attached = tier.attach(&TierPort {
+                    interface: port.interface.clone(),
+                    index: link.index,
+                    mac: link.mac,
+                    zone: self.settings.zone(&port.name),
+                    mode: port.mode,
+                    forwards_back: self.settings.app.same_interface,
+                    has_traffic_control,
+                });
+                attached.map_err(|error| error.to_string())?;
+            }
+            let (name, is_exit) = (&port.interface, !is_in_vrf && tier.transmits(link.index));
+            let reason = match (is_in_vrf, has_traffic_control) {
+                (true, _) => IN_VRF,
+                (false, true) => CONTROLLED,
+                (false, false) => MUTE,
+            };
             if is_exit && self.closed.remove(name).is_some() {
                 eprintln!("router offload: flows leave by `{name}` now");
             } else if !is_exit && self.closed.insert(name.clone(), reason) != Some(reason) {
