@@ -12,6 +12,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 use fastlane_kernel::Interface;
 
 use crate::Result;
+use crate::device::measured_program::cpu_of;
+use crate::device::napi_thread::{poll_by_thread, run, succeed};
 use crate::rivals::ffi;
 
 /// Frames that are queued at once. The queue of a veth has room for 256.
@@ -51,8 +54,8 @@ pub struct RouterLinks {
     inside: String,
     outside: String,
     server: String,
-    /// Process ids of the threads that poll the router's ends.
-    threads: Vec<String>,
+    /// Folders in `/proc` of the threads that poll the router's ends.
+    threads: Vec<PathBuf>,
 }
 
 impl RouterLinks {
@@ -105,16 +108,12 @@ impl RouterLinks {
             (&self.outside, true),
             (&self.server, false),
         ] {
-            // The mounted file system shows another namespace.
-            let script =
-                format!("mount -t sysfs s /sys && echo 1 > /sys/class/net/{name}/threaded");
-            succeed(Command::new("unshare").args(["-m", "sh", "-c", &script]), "threaded NAPI")?;
-            let thread = napi(name)?;
-            run(&format!("taskset -pc {CPU} {thread}"))?;
+            let thread = poll_by_thread(name, CPU)?;
             if is_routers {
                 self.threads.push(thread);
             } else {
-                run(&format!("chrt -i -p 0 {thread}"))?;
+                let id = thread.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                run(&format!("chrt -i -p 0 {id}"))?;
             }
         }
         Ok(())
@@ -206,39 +205,8 @@ impl RouterLinks {
     pub fn cpu(&self) -> Result<u64> {
         let mut sum = 0;
         for thread in &self.threads {
-            let text = fs::read_to_string(format!("/proc/{thread}/schedstat"))?;
-            sum += text.split(' ').next().unwrap_or_default().parse::<u64>()?;
+            sum += cpu_of(thread)?;
         }
         Ok(sum)
-    }
-}
-
-/// Returns the process id of the NAPI thread of an interface.
-fn napi(interface: &str) -> Result<String> {
-    let wanted = format!("napi/{interface}-");
-    let processes = fs::read_dir("/proc")?.flatten();
-    let mut names = processes.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let is_it = |id: &String| {
-        let name = fs::read_to_string(format!("/proc/{id}/comm"));
-        name.is_ok_and(|name| name.starts_with(&wanted))
-    };
-    Ok(names.find(is_it).ok_or_else(|| format!("{interface} has no NAPI thread"))?)
-}
-
-/// Runs a command line.
-///
-/// # Errors
-/// Returns an error if it fails.
-pub fn run(line: &str) -> Result<()> {
-    let mut words = line.split(' ');
-    let mut command = Command::new(words.next().unwrap_or_default());
-    succeed(command.args(words), line)
-}
-
-fn succeed(command: &mut Command, what: &str) -> Result<()> {
-    let output = command.output().map_err(|error| format!("{what}: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{what}: {}", String::from_utf8_lossy(&output.stderr)).into()),
     }
 }
