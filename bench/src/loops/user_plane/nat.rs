@@ -13,7 +13,7 @@ use crate::loops::user_plane::counted_packets::OneWay;
 use crate::loops::user_plane::frames::{Direction, Template};
 use crate::loops::user_plane::sessions::{Flows, Sessions, Shape};
 use crate::loops::user_plane::{BURST, Renewed, RouteMirror, all_forwarded, lane};
-use crate::slices::{Effort, Pairs, pair};
+use crate::slices::{Contender, Effort, Pairs, pair};
 
 impl Sessions {
     /// Publishes sessions whose users NAT translates, and makes the mappings of all their flows.

@@ -11,7 +11,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::Ipv4Addr;
 
-use super::nat_log::{BlockEvent, NatLog};
+use super::nat_log::{BlockEvent, NatLog, log_warning};
 use super::{Tables, step};
 use crate::config::nat_plan::{BUCKET, NatPlan, NatPool};
 use crate::rules::layout::UeKey;
@@ -181,7 +181,7 @@ impl NatBlocks {
             return Assigned::New;
         }
         self.counts.exhausted += 1;
-        tracing::warn!("session {}: no block of external ports is free", session.id.0);
+        log_warning(&format!("session {}: no block of external ports is free", session.id.0));
         Assigned::None
     }
 

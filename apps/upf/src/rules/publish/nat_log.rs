@@ -55,7 +55,7 @@ impl NatLog {
     /// Writes a line.
     pub(super) fn write(&mut self, event: &BlockEvent<'_>) {
         let Some(path) = &self.path else {
-            tracing::info!("{event}");
+            log_info(event);
             return;
         };
         let file = OpenOptions::new().append(true).create(true).open(path);
@@ -64,12 +64,32 @@ impl NatLog {
             self.failed += 1;
             if self.failed.is_power_of_two() {
                 let lines = self.failed;
-                tracing::error!("nat: {lines} lines were not written to {path}: {error}");
+                log_warning(&format!("nat: {lines} lines were not written to {path}: {error}"));
             }
-            tracing::info!("{event}");
+            log_info(event);
         }
     }
 }
+
+/// Writes a line to the log of the program.
+#[cfg(feature = "control-plane")]
+fn log_info(event: &BlockEvent<'_>) {
+    tracing::info!("{event}");
+}
+
+/// Writes a warning to the log of the program.
+#[cfg(feature = "control-plane")]
+pub(super) fn log_warning(text: &str) {
+    tracing::warn!("{text}");
+}
+
+/// Does nothing: without a control plane there is no log.
+#[cfg(not(feature = "control-plane"))]
+fn log_info(_: &BlockEvent<'_>) {}
+
+/// Does nothing: without a control plane there is no log.
+#[cfg(not(feature = "control-plane"))]
+pub(super) fn log_warning(_: &str) {}
 
 /// Time in ns of `CLOCK_REALTIME`, written as in RFC 3339 with milliseconds.
 struct UtcTime(u64);

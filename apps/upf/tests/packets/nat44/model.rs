@@ -160,3 +160,65 @@ proptest! {
         run(&events);
     }
 }
+
+/// Returns packets of every kind that NAT reads, to the external address and of the user.
+fn kinds(world: &mut NatLane) -> Vec<(bool, Vec<u8>)> {
+    let mut all = Vec::new();
+    for protocol in [UDP, TCP, ICMP] {
+        let port = world.map(protocol, 4000, SERVER);
+        let flow = Flow { protocol, from: (SERVER, 53), to: (EXTERNAL, port) };
+        let (sent, answer) = match protocol {
+            ICMP => (echo(8, USER, SERVER, 4000), echo(0, SERVER, EXTERNAL, port)),
+            _ => {
+                let sent = transport(Flow::of_user(protocol, 4000, SERVER), 0x10, b"data");
+                (sent, transport(flow, 0x10, b"answer"))
+            }
+        };
+        let left = world.up(&sent).expect("a packet");
+        let (_, got) = world.down(&answer).expect("a packet");
+        all.push((false, icmp_error(3, 1, OTHER_SERVER, EXTERNAL, &left)));
+        all.push((true, icmp_error(3, 3, USER, SERVER, &got)));
+        all.extend([(true, sent), (false, answer)]);
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 40, failure_persistence: None, ..Default::default()
+    })]
+    /// Headers that lie, are cut off or contradict each other: each packet has one outcome, none
+    /// leaves with the user's address, and all frames come back.
+    #[test]
+    fn whatever_arrives_is_translated_or_dropped(
+        changes in proptest::collection::vec((any::<u16>(), any::<u8>(), any::<u16>()), 1..200),
+    ) {
+        let mut world = NatLane::new();
+        let all = kinds(&mut world);
+        for (number, (at, value, cut)) in changes.into_iter().enumerate() {
+            let (is_up, packet) = &all[number % all.len()];
+            let mut packet = packet.clone();
+            let length = packet.len();
+            // The addresses stay: what is for somebody else is not NAT's.
+            let at = Some(usize::from(at) % length).filter(|at| !(12..20).contains(at));
+            at.into_iter().for_each(|at| packet[at] = value);
+            if cut % 4 == 0 {
+                packet.truncate(20 + usize::from(cut) % (length - 19));
+            }
+            if usize::from(packet[0] & 15) * 4 <= packet.len() {
+                crate::frames::fill(&mut packet);
+            }
+            if *is_up {
+                for left in world.up_of(SESSION, &packet) {
+                    assert_ne!(left[12..16], USER, "{packet:02x?}");
+                }
+            } else {
+                world.down(&packet);
+            }
+            world.lane.linux();
+            world.lane.left(N6);
+            world.lane.left(N3);
+        }
+        world.lane.check();
+    }
+}
