@@ -165,6 +165,10 @@ fn crosses_nat(example: &'static str, lanes: usize) {
     let (smf, lines) = sessions(&site, 3, &[]);
     let gnb = site.gnb(&lines);
     lead(&site);
+    if example == "memif" {
+        // A memif takes frames as long as its buffers; the wire behind it does not.
+        site.upf().run(&["ip", "link", "set", "n3", "mtu", "1500"]);
+    }
     let users: Vec<&str> = lines.iter().filter_map(|line| line.split(' ').nth(1)).collect();
     eventually("the data network answers", || {
         ping(site.access(), &["-c", "1", "-I", users[0], site::SERVER]).contains(" 1 received")
