@@ -35,7 +35,6 @@ impl<R: Routes> Datapath<R> {
             let Some(packet) = packets.get_mut(usize::from(ue_packet.position)) else { continue };
             let octets = packet.len() as u64;
             let outcome = self.outcome(ue_packet, found, packet, routed, burst);
-            self.forwarder.restore_held(outcome, ue_packet, packet, burst);
             self.forwarder.counters.label(burst.tables, packet, outcome, octets);
         }
     }
@@ -113,7 +112,11 @@ impl<R: Routes> Datapath<R> {
         let path = match decision.action {
             Action::Forward(path) => path,
             Action::Drop(reason) => return Outcome::Drop(reason),
-            Action::Hold(limits) => return forwarder.buffer.hold(session, rules, limits, burst),
+            Action::Hold(limits) => {
+                let outcome = forwarder.buffer.hold(session, rules, limits, burst);
+                forwarder.restore_held(outcome, ue_packet, packet, burst);
+                return outcome;
+            }
         };
         if path.redirects(direction, &fields) {
             return self.http.redirect(ue_packet, direction, &inner, &mut forwarder.queue, burst);

@@ -107,7 +107,12 @@ impl<R: Routes> Forwarder<R> {
                     let direction = Direction::Uplink;
                     let classified =
                         ClassifiedPacket { ue_packet, session, rules, direction, charge };
-                    self.send_to_next_hop::<A>(&classified, routed, hop, packet, burst)
+                    match self.translate_if_due::<A>(&classified, hop, packet, burst) {
+                        Ok(()) => {
+                            self.send_to_next_hop::<A>(&classified, routed, hop, packet, burst)
+                        }
+                        Err(outcome) => outcome,
+                    }
                 }
                 RouteLookup::Fallback(FallbackReason::NoNeighbour) => {
                     self.send_by_linux(ue_packet, routed, to, packet, burst)
@@ -161,10 +166,9 @@ impl<R: Routes> Forwarder<R> {
         burst: BurstContext<'_>,
     ) -> Outcome {
         // Any other interface leads to networks that UEs must not reach.
-        let exit = self.ports.exit(hop.port, routed.instance, |role| role == Role::N6);
-        let Some(exit) = exit.map(|interface| interface.instance) else {
+        if self.ports.exit(hop.port, routed.instance, |role| role == Role::N6).is_none() {
             return Outcome::Drop(DropReason::NoRoute);
-        };
+        }
         let ClassifiedPacket { ue_packet, session, rules, charge, .. } = *classified;
         if routed.length > hop.mtu {
             let instance = routed.instance.or(self.only_instance);
@@ -181,19 +185,12 @@ impl<R: Routes> Forwarder<R> {
                 }
             };
         }
-        let translation = match self.translation(exit, ue_packet, session, packet, burst) {
-            Ok(translation) => translation,
-            Err(reason) => return self.not_translated(classified, exit, reason, burst),
-        };
         if let Err(outcome) = self.queue.charge(ue_packet, session, rules, charge, burst) {
             return outcome;
         }
         let inner = ue_packet.inner_mut(packet);
         if ue_packet.tunnel.is_some() {
             ip_header::decrement_ttl(inner);
-        }
-        if let Some(translation) = &translation {
-            translation.write(inner);
         }
         if routed.mask != 0 {
             ip_header::mark(inner, routed.marking, routed.mask);

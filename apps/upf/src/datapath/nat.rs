@@ -103,7 +103,8 @@ impl NatInterfaces {
     }
 
     /// Returns true if a destination is an external address of a network instance.
-    #[inline]
+    // Out of the way of packets without NAT.
+    #[inline(never)]
     pub(crate) fn is_external(&self, instance: InstanceId, to: DestinationAddress) -> bool {
         let DestinationAddress::V4(to) = to else { return false };
         self.of(instance).is_some_and(|nat| nat.is_external(to))

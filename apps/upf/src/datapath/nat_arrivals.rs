@@ -8,7 +8,7 @@ use super::forward::Forwarder;
 use super::ip_header;
 use super::lane_tables::{BurstContext, LaneTables, TurnContext};
 use super::lookup::{Batch, Ingress};
-use super::nat::{Arrival, ExternalPort};
+use super::nat::{Arrival, ExternalPort, NatInterfaces};
 use super::outcome::Outcome;
 use super::port_map::{self, PortRole};
 use super::reassembly::{self, Progress, Reassembler};
@@ -36,14 +36,18 @@ pub(super) fn is_for_nat<R: Routes>(
 ) -> bool {
     match &forwarder.nat {
         None => false,
-        Some(_) if is_v6 => false,
-        Some(nat) => {
-            let ip = header::<Ipv4>(frame, Ethernet::LENGTH);
-            nat.of(role.instance_of(frame)).zip(ip).is_some_and(|(nat, ip)| {
-                nat.is_external(ip.destination.into()) || !role.is_hairpin && nat.hides(ip)
-            })
-        }
+        Some(nat) => !is_v6 && is_translated(nat, frame, role),
     }
+}
+
+/// Returns true if NAT handles an IPv4 packet without a tunnel.
+// Out of the way of packets without NAT.
+#[inline(never)]
+fn is_translated(nat: &NatInterfaces, frame: &[u8], role: &PortRole) -> bool {
+    let ip = header::<Ipv4>(frame, Ethernet::LENGTH);
+    nat.of(role.instance_of(frame)).zip(ip).is_some_and(|(nat, ip)| {
+        nat.is_external(ip.destination.into()) || !role.is_hairpin && nat.hides(ip)
+    })
 }
 
 /// Translation of packets to external addresses.

@@ -2,9 +2,11 @@
 //! address of another user; and the external form of packets that do not reach their user.
 
 use fastlane::Packet;
+use fastlane::mirror::NextHop;
 use fastlane::wire::Ipv4;
 use fastlane::wire::header;
 
+use super::egress::NetworkAddress;
 use super::forward::Forwarder;
 use super::icmp::{DueIcmpError, IcmpError};
 use super::lane_tables::{BurstContext, DestinationAddress};
@@ -12,6 +14,7 @@ use super::lookup::{ClassifiedPacket, RoutedPacket, UePacket};
 use super::nat::{Arrival, Nat, Translation};
 use super::outcome::Outcome;
 use super::routes::Routes;
+use crate::config::Role;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::session::{InstanceId, SessionIndex};
 
@@ -25,7 +28,54 @@ impl<R: Routes> Forwarder<R> {
     /// Returns true if a destination is an external address of the network instance.
     #[inline(always)]
     pub(super) fn is_external(&self, instance: InstanceId, to: DestinationAddress) -> bool {
-        self.nat.as_ref().is_some_and(|nat| nat.is_external(instance, to))
+        match &self.nat {
+            None => false,
+            Some(nat) => nat.is_external(instance, to),
+        }
+    }
+
+    /// Translates a packet that leaves to a next hop, if an interface has NAT. Without one it costs
+    /// a comparison. Charging does not look into the packet, so it may follow.
+    ///
+    /// # Errors
+    /// Returns the outcome of a packet that cannot be translated.
+    #[inline(always)]
+    pub(super) fn translate_if_due<A: NetworkAddress>(
+        &mut self,
+        classified: &ClassifiedPacket<'_>,
+        hop: &NextHop,
+        packet: &mut Packet,
+        burst: BurstContext<'_>,
+    ) -> Result<(), Outcome> {
+        if A::IPV6 || self.nat.is_none() {
+            return Ok(());
+        }
+        self.translate(classified, hop, packet, burst)
+    }
+
+    #[inline(never)]
+    fn translate(
+        &mut self,
+        classified: &ClassifiedPacket<'_>,
+        hop: &NextHop,
+        packet: &mut Packet,
+        burst: BurstContext<'_>,
+    ) -> Result<(), Outcome> {
+        let ClassifiedPacket { ue_packet, session, .. } = *classified;
+        let exit = self.ports.exit(hop.port, None, |role| role == Role::N6);
+        let instance = exit.ok_or(Outcome::Drop(DropReason::NoRoute))?.instance;
+        let length = header::<Ipv4>(ue_packet.inner(packet.bytes()), 0);
+        if length.is_some_and(|ip| u32::from(ip.total_length.get()) > hop.mtu) {
+            return Ok(()); // the sender is told what it sent, or the fragments are translated
+        }
+        match self.translation(instance, ue_packet, session, packet, burst) {
+            Ok(Some(translation)) => {
+                translation.write(ue_packet.inner_mut(packet));
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(reason) => Err(self.not_translated(classified, instance, reason, burst)),
+        }
     }
 
     /// Finds the translation of a packet that leaves in a network instance. `None` if it leaves as
@@ -120,7 +170,7 @@ impl<R: Routes> Forwarder<R> {
 
     /// Gives a packet that will be held its external form, since it is translated again when it is
     /// released.
-    #[inline(always)]
+    #[inline]
     pub(super) fn restore_held(
         &self,
         outcome: Outcome,
