@@ -218,8 +218,8 @@ fn process_id(upf: &Application, path: &str) -> String {
     last.expect("the supervisor logs the process").to_owned()
 }
 
-/// Kills both processes, one after the other. Each time a packet from outside is the first one after
-/// it, which no new mapping could bring to the user.
+/// Kills both processes, one after the other. Each time a packet from outside is the first one
+/// after it, which no new mapping could bring to the user.
 fn mappings_survive(example: &'static str) {
     let Some(site) = prepared(example) else { return };
     let upf = site.start(&[]);

@@ -112,11 +112,7 @@ impl<R: Routes> Datapath<R> {
         let path = match decision.action {
             Action::Forward(path) => path,
             Action::Drop(reason) => return Outcome::Drop(reason),
-            Action::Hold(limits) => {
-                let outcome = forwarder.buffer.hold(session, rules, limits, burst);
-                forwarder.restore_held(outcome, ue_packet, packet, burst);
-                return outcome;
-            }
+            Action::Hold(limits) => return forwarder.hold(ue_packet, rules, limits, packet, burst),
         };
         if path.redirects(direction, &fields) {
             return self.http.redirect(ue_packet, direction, &inner, &mut forwarder.queue, burst);

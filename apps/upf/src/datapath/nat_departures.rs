@@ -6,6 +6,7 @@ use fastlane::mirror::NextHop;
 use fastlane::wire::Ipv4;
 use fastlane::wire::header;
 
+use super::classify::HoldLimits;
 use super::egress::NetworkAddress;
 use super::forward::Forwarder;
 use super::icmp::{DueIcmpError, IcmpError};
@@ -16,6 +17,7 @@ use super::outcome::Outcome;
 use super::routes::Routes;
 use crate::config::Role;
 use crate::rules::layout::drop_reason::DropReason;
+use crate::rules::layout::session_rules::Rules;
 use crate::session::{InstanceId, SessionIndex};
 
 impl<R: Routes> Forwarder<R> {
@@ -166,6 +168,23 @@ impl<R: Routes> Forwarder<R> {
             // Packets between UEs keep their addresses.
             None => ue_packet.is_hairpin,
         }
+    }
+
+    /// Holds a packet of a session, in its external form.
+    pub(super) fn hold(
+        &mut self,
+        ue_packet: &UePacket,
+        rules: &Rules,
+        limits: HoldLimits,
+        packet: &mut Packet,
+        burst: BurstContext<'_>,
+    ) -> Outcome {
+        let Some(session) = ue_packet.session else {
+            return Outcome::Drop(DropReason::UnknownUser);
+        };
+        let outcome = self.buffer.hold(session, rules, limits, burst);
+        self.restore_held(outcome, ue_packet, packet, burst);
+        outcome
     }
 
     /// Gives a packet that will be held its external form, since it is translated again when it is
