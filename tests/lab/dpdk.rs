@@ -28,8 +28,8 @@ fn on(nic: &Nic) -> Value {
     json!({"dpdk": {"device": nic.address()}})
 }
 
-/// Exchanges packets that two rules select. The device is asked for them first (rte_flow), and what it
-/// refuses the lane matches.
+/// Exchanges packets that two rules select. The device is asked for them first (rte_flow), and what
+/// it refuses the lane matches.
 fn packets_return(module: &str, refusal: &str) {
     let (lab, nic) = vfio_lab(module);
     let mode = carries(&lab, &on(&nic), 5000);

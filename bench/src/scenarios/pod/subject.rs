@@ -150,8 +150,8 @@ impl Subject {
     }
 }
 
-/// Returns the sessions of which `smf hold` has written these lines (`tunnel USER UPF UPLINK DOWNLINK
-/// QFI`).
+/// Returns the sessions of which `smf hold` has written these lines (`tunnel USER UPF UPLINK
+/// DOWNLINK QFI`).
 ///
 /// # Errors
 /// Returns an error if a line is another one.
