@@ -29,7 +29,9 @@ fn the_kernel_tier_leaves_a_vrf_to_linux() {
     };
     let left = "are left to Linux: it belongs to a VRF";
     eventually("the slow path notices it", || says(left) == 2);
-    // By the table of the VRF, which the interfaces have taken their routes to.
+    // By the table of the VRF, which the interfaces have taken their routes to. For the rules
+    // packets arrive by the VRF.
+    firewall.nft("add rule inet firewall forward iifname red accept");
     let other = firewall.datagrams(5354);
     eventually("Linux forwards", || other.exchange().is_some());
     let before = firewall.count("forwarded");

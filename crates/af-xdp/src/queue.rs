@@ -8,7 +8,8 @@ mod lifecycle;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use fastlane_core::{
-    Burst, LossReader, Packet, PacketOwnership, Partial, Pool, PortId, Queue, Sent, Statistics, now,
+    Burst, Congestion, LossReader, Packet, PacketOwnership, Partial, Pool, PortId, Queue, Sent,
+    Statistics, now,
 };
 use fastlane_wire::checksum;
 
@@ -82,11 +83,10 @@ impl Queue for XskQueue {
         }
     }
 
-    /// Returns true if three quarters of the frames for receiving wait to be read.
-    fn is_congested(&self) -> bool {
-        self.open
-            .as_ref()
-            .is_some_and(|open| 4 * open.rings.receive.pending() as usize >= 3 * open.receive_quota)
+    /// Returns the congestion: three quarters of the frames for receiving wait to be read. A lane
+    /// that was without a CPU finds as many, but they become fewer.
+    fn congestion(&mut self) -> Congestion {
+        self.open.as_mut().map_or(Congestion::None, OpenQueue::congestion)
     }
 
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
@@ -167,6 +167,9 @@ pub(crate) struct OpenQueue {
     virtual_device: bool,
     /// Time of the next transmit wake-up while the link is down, otherwise 0.
     down_until: u64,
+    /// Frames that waited to be read after the last burst that was full; `u32::MAX` after one that
+    /// was not.
+    backlog: u32,
     /// Frames that the device refused.
     refused: u64,
     /// Frames in the receive ring when the queue was closed.
@@ -190,6 +193,9 @@ impl OpenQueue {
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
         let room = u32::try_from(burst.room()).unwrap_or(u32::MAX);
         let count = self.rings.receive.available(room).min(room);
+        if count < room {
+            self.backlog = u32::MAX;
+        }
         for _ in 0..count {
             let Some(descriptor) = self.rings.receive.pop() else { break };
             if let Some(next) = self.rings.receive.peek() {
@@ -211,6 +217,17 @@ impl OpenQueue {
         let starved = self.rings.fill.needs_wakeup() && self.rings.fill.pending() > 0;
         if starved || (self.busy_polls && count == 0) {
             ring::wake_rx(&self.socket);
+        }
+    }
+
+    #[inline]
+    fn congestion(&mut self) -> Congestion {
+        let waiting = self.rings.receive.pending();
+        let before = std::mem::replace(&mut self.backlog, waiting);
+        match (4 * waiting as usize >= 3 * self.receive_quota, waiting >= before) {
+            (false, _) => Congestion::None,
+            (true, false) => Congestion::Falling,
+            (true, true) => Congestion::Rising,
         }
     }
 

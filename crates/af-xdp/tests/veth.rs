@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastlane_af_xdp::{BoundMode, Mode, OpenRequest, Settings, XskQueue, open_lane};
-use fastlane_core::{Burst, Pool, PortId, Queue, Statistics};
+use fastlane_core::{Burst, Congestion, Pool, PortId, Queue, Statistics};
 use fastlane_testing::namespace::{ip, veth};
 use fastlane_testing::{Peer, all_losses};
 use support::{
@@ -50,6 +50,46 @@ fn the_tail_comes_back() {
                 assert_eq!(pool.free(), pool.frames());
             }
         }
+    });
+}
+
+#[test]
+fn a_ring_that_is_nearly_full_and_becomes_fuller_is_congested() {
+    in_namespace("a_ring_that_is_nearly_full_and_becomes_fuller_is_congested", || {
+        veth("ours", "peer", 1);
+        let mut peer = wire("peer");
+        let mut pool = pool(2048);
+        let mut device = device(settings("ours", Mode::NativeCopy));
+        let queue = &mut open(&mut pool, &mut device, vec![0])[0].handle;
+        let room = (2048 - pool.free()) as u32; // frames that are lent for receiving
+        let mut burst = Burst::new(32);
+        // Frames may take a moment to arrive.
+        let mut arrive = |count: u32| {
+            (0..count).for_each(|number| assert!(peer.send(&frame(number, 60))));
+            std::thread::sleep(Duration::from_millis(200));
+        };
+        let mut receive = |queue: &mut XskQueue| {
+            queue.receive(&mut burst, &mut pool);
+            let count = burst.len();
+            burst.clear(&mut pool);
+            (count, queue.congestion())
+        };
+        // As after a time without a CPU: full, but it becomes emptier.
+        arrive(room - 40);
+        for _ in 0..3 {
+            assert_eq!(receive(queue), (32, Congestion::Falling));
+        }
+        arrive(96);
+        assert_eq!(receive(queue), (32, Congestion::Rising));
+        assert_eq!(receive(queue), (32, Congestion::Falling));
+        // Half of it is no reason, whatever comes.
+        while receive(queue).0 == 32 {}
+        arrive(room / 2);
+        assert_eq!(receive(queue), (32, Congestion::None));
+        arrive(64);
+        assert_eq!(receive(queue), (32, Congestion::None));
+        queue.close(&mut pool);
+        assert_eq!(pool.free(), pool.frames());
     });
 }
 

@@ -12,7 +12,7 @@ use crate::exchange::Exchange;
 use crate::hold::Hold;
 use crate::observer::{Departure, PacketObserver};
 use crate::packet::{is_one_run, same_run};
-use crate::{Burst, LogicalPorts, Packet, Pool, PortId, Sent, Verdict};
+use crate::{Burst, Congestion, LogicalPorts, Packet, Pool, PortId, Sent, Verdict};
 
 mod kernel_path;
 mod kernel_share;
@@ -113,10 +113,10 @@ impl Egress {
         (self.kernel_left, self.control_left) = (self.kernel_share.next(), self.budget.1);
     }
 
-    /// Notes packets that were received in this turn by a queue, and whether it is congested.
+    /// Notes packets that were received in this turn by a queue, and its congestion.
     #[inline]
-    pub(crate) fn note_arrivals(&mut self, count: usize, is_congested: bool) {
-        self.kernel_share.note_arrivals(count, is_congested);
+    pub(crate) fn note_arrivals(&mut self, count: usize, congestion: Congestion) {
+        self.kernel_share.note_arrivals(count, congestion);
     }
 
     /// Calls the observer if it is active in this turn.

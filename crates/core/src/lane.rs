@@ -10,8 +10,8 @@ use crate::egress::{Egress, LanePorts};
 use crate::hold::Resume;
 use crate::idle::IdleState;
 use crate::{
-    App, Burst, HoldBuffer, Idle, LogicalPorts, Messages, PacketObserver, PacketOwnership, Pool,
-    Port, PortId, QueueSwap, Turn, now,
+    App, Burst, Congestion, HoldBuffer, Idle, LogicalPorts, Messages, PacketObserver,
+    PacketOwnership, Pool, Port, PortId, QueueSwap, Turn, now,
 };
 
 /// Period at which a lane asks its queues for their losses, in nanoseconds.
@@ -326,8 +326,9 @@ impl<A: App> Lane<A> {
             return Some(0);
         }
         if self.has_layers {
-            let is_congested = self.burst.room() == 0 && slot.queue.is_congested();
-            self.egress.note_arrivals(count, is_congested);
+            let is_full = self.burst.room() == 0;
+            let congestion = if is_full { slot.queue.congestion() } else { Congestion::None };
+            self.egress.note_arrivals(count, congestion);
             self.show_arrivals(at);
         } else {
             slot.counters.add_received(count as u64, self.burst.bytes());

@@ -58,7 +58,7 @@ pub use packet::{Frame, METADATA_LENGTH, Packet, PacketOwnership, Partial, Regio
 pub use packet_ring::PacketRing;
 pub use pool::{Pool, PoolError, PoolLayout};
 pub use port::{Filter, KernelPath, Port};
-pub use queue::{Queue, Sent, TxMemory};
+pub use queue::{Congestion, Queue, Sent, TxMemory};
 pub use queue_change::QueueChange;
 pub use queue_swap::{DetachedQueue, QueueSwap, SwapResult};
 pub use turn::{App, Turn, now};

@@ -28,6 +28,18 @@ pub struct Sent {
     pub bytes: u64,
 }
 
+/// Use of a queue's room for arrivals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Congestion {
+    /// There is room.
+    #[default]
+    None,
+    /// Most of it is in use, but less than at the last call.
+    Falling,
+    /// Most of it is in use, and not less than at the last call: the device will soon drop packets.
+    Rising,
+}
+
 /// One queue of a port, owned by one lane. Everything that moves frames is a `Queue`: drivers, the
 /// kernel peers, the decorators for tests.
 ///
@@ -62,10 +74,11 @@ pub trait Queue: Send {
     /// Appends packets that have arrived, at most [`Burst::room`]. Their port is the queue's.
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool);
 
-    /// Returns true if most of the room for arrivals is in use, so that the device may soon drop
-    /// packets. It reads memory only. A queue that cannot tell returns false.
-    fn is_congested(&self) -> bool {
-        false
+    /// Returns the use of the room for arrivals. A lane asks after each [`receive`](Self::receive)
+    /// that fills the burst. It reads memory only. A queue that cannot tell returns
+    /// [`Congestion::None`].
+    fn congestion(&mut self) -> Congestion {
+        Congestion::None
     }
 
     /// Takes packets from the front of a run for sending, as many as there is space for. The

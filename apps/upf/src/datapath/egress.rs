@@ -83,7 +83,8 @@ impl<R: Routes> Forwarder<R> {
             let answers = &mut batch.answers[..count];
             self.routes.next_hops(burst.turn, table, to, flows, answers);
         }
-        if !A::IPV6 && self.nat.is_some() {
+        let has_nat = !A::IPV6 && self.nat.is_some();
+        if has_nat {
             let routed = &batch.packets[..batch.count];
             self.prefetch_translations(ue_packets, routed, packets, burst);
         }
@@ -107,11 +108,10 @@ impl<R: Routes> Forwarder<R> {
                     let direction = Direction::Uplink;
                     let classified =
                         ClassifiedPacket { ue_packet, session, rules, direction, charge };
-                    match self.translate_if_due::<A>(&classified, hop, packet, burst) {
-                        Ok(()) => {
-                            self.send_to_next_hop::<A>(&classified, routed, hop, packet, burst)
-                        }
-                        Err(outcome) => outcome,
+                    if has_nat {
+                        self.send_translated::<A>(classified, routed, hop, packet, burst)
+                    } else {
+                        self.send_to_next_hop::<A>(&classified, routed, hop, packet, burst)
                     }
                 }
                 RouteLookup::Fallback(FallbackReason::NoNeighbour) => {
@@ -157,7 +157,7 @@ impl<R: Routes> Forwarder<R> {
 
     /// Forwards a packet to a next hop.
     #[inline(always)]
-    fn send_to_next_hop<A: NetworkAddress>(
+    pub(super) fn send_to_next_hop<A: NetworkAddress>(
         &mut self,
         classified: &ClassifiedPacket<'_>,
         routed: &RoutedPacket,

@@ -36,26 +36,29 @@ impl<R: Routes> Forwarder<R> {
         }
     }
 
-    /// Translates a packet that leaves to a next hop, if an interface has NAT. Without one it costs
-    /// a comparison. Charging does not look into the packet, so it may follow.
-    ///
-    /// # Errors
-    /// Returns the outcome of a packet that cannot be translated.
-    #[inline(always)]
-    pub(super) fn translate_if_due<A: NetworkAddress>(
+    /// Translates a packet and forwards it to a next hop. `classified` is a copy, so that lanes
+    /// without NAT may keep theirs in registers. Charging does not look into the packet, so it may
+    /// follow.
+    #[inline(never)]
+    pub(super) fn send_translated<A: NetworkAddress>(
         &mut self,
-        classified: &ClassifiedPacket<'_>,
+        classified: ClassifiedPacket<'_>,
+        routed: &RoutedPacket,
         hop: &NextHop,
         packet: &mut Packet,
         burst: BurstContext<'_>,
-    ) -> Result<(), Outcome> {
-        if A::IPV6 || self.nat.is_none() {
-            return Ok(());
+    ) -> Outcome {
+        match self.translate(&classified, hop, packet, burst) {
+            Ok(()) => self.send_to_next_hop::<A>(&classified, routed, hop, packet, burst),
+            Err(outcome) => outcome,
         }
-        self.translate(classified, hop, packet, burst)
     }
 
-    #[inline(never)]
+    /// Translates a packet that leaves to a next hop.
+    ///
+    /// # Errors
+    /// Returns the outcome of a packet that cannot be translated.
+    #[inline]
     fn translate(
         &mut self,
         classified: &ClassifiedPacket<'_>,

@@ -41,6 +41,7 @@ impl OpenQueue {
             zero_copy: description.mode == BoundMode::ZeroCopy,
             virtual_device: settings.virtual_device,
             down_until: 0,
+            backlog: u32::MAX,
             refused: 0,
             unread: 0,
             invalid_descriptors: 0,

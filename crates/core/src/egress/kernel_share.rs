@@ -2,8 +2,10 @@
 //!
 //! A packet for Linux costs as much as many that the lane forwards. When the room for arrivals is
 //! used up the device drops packets, whoever they are for. So the share is halved with each turn in
-//! which a queue is congested, and grows by one with each other turn. If all packets are for Linux
-//! there is nobody to protect, and the share is the budget.
+//! which the congestion of a queue rises, stays while it falls, and grows by one with each other
+//! turn. If all packets are for Linux there is nobody to protect, and the share is the budget.
+
+use crate::Congestion;
 
 /// Number of turns without packets of others after which there is nobody to protect.
 const ALONE_TURNS: u32 = 4096;
@@ -18,8 +20,8 @@ pub(super) struct KernelShare {
     /// Packets of this turn: those that were received, and those for Linux.
     received: usize,
     for_linux: usize,
-    /// True if a queue was congested in this turn.
-    is_congested: bool,
+    /// Greatest congestion of a queue in this turn.
+    congestion: Congestion,
 }
 
 impl KernelShare {
@@ -30,7 +32,7 @@ impl KernelShare {
             alone: ALONE_TURNS,
             received: 0,
             for_linux: 0,
-            is_congested: false,
+            congestion: Congestion::None,
         }
     }
 
@@ -39,18 +41,22 @@ impl KernelShare {
     pub(super) fn next(&mut self) -> usize {
         let has_others = self.received > self.for_linux;
         self.alone = if has_others { 0 } else { self.alone.saturating_add(1) };
-        self.share = match self.is_congested && self.alone < ALONE_TURNS {
-            true => (self.share / 2).max(1),
-            false => self.budget.min(self.share + 1),
-        };
-        (self.received, self.for_linux, self.is_congested) = (0, 0, false);
+        let congestion = std::mem::take(&mut self.congestion);
+        match congestion {
+            Congestion::Rising if self.alone < ALONE_TURNS => {
+                self.share = (self.share / 2).max(1);
+            }
+            Congestion::Falling if self.alone < ALONE_TURNS => {}
+            _ => self.share = self.budget.min(self.share + 1),
+        }
+        (self.received, self.for_linux) = (0, 0);
         self.share
     }
 
     #[inline]
-    pub(super) fn note_arrivals(&mut self, count: usize, is_congested: bool) {
+    pub(super) fn note_arrivals(&mut self, count: usize, congestion: Congestion) {
         self.received += count;
-        self.is_congested |= is_congested;
+        self.congestion = self.congestion.max(congestion);
     }
 
     #[inline]
@@ -68,11 +74,11 @@ mod tests {
         share: &mut KernelShare,
         count: u32,
         packets: [usize; 2],
-        is_congested: bool,
+        congestion: Congestion,
     ) -> usize {
         let [received, for_linux] = packets;
         for _ in 0..count {
-            share.note_arrivals(received, is_congested);
+            share.note_arrivals(received, congestion);
             share.note_for_linux(for_linux);
             share.next();
         }
@@ -80,22 +86,24 @@ mod tests {
     }
 
     #[test]
-    fn it_is_halved_while_a_queue_is_congested_and_grows_by_one_with_each_other_turn() {
+    fn it_is_halved_while_congestion_rises_and_grows_by_one_without_any() {
         let mut share = KernelShare::new(32);
-        assert_eq!(turns(&mut share, 100, [32, 31], false), 32, "full bursts alone are no reason");
-        assert_eq!(turns(&mut share, 1, [32, 31], true), 16);
-        assert_eq!(turns(&mut share, 1, [32, 32], true), 8);
-        assert_eq!(turns(&mut share, 3, [5, 5], false), 11);
-        assert_eq!(turns(&mut share, 10, [32, 31], true), 1);
-        assert_eq!(turns(&mut share, 100, [0, 0], false), 32);
+        assert_eq!(turns(&mut share, 100, [32, 31], Congestion::None), 32);
+        assert_eq!(turns(&mut share, 1, [32, 31], Congestion::Rising), 16);
+        assert_eq!(turns(&mut share, 1, [32, 32], Congestion::Rising), 8);
+        assert_eq!(turns(&mut share, 9, [32, 32], Congestion::Falling), 8);
+        assert_eq!(turns(&mut share, 3, [5, 5], Congestion::None), 11);
+        assert_eq!(turns(&mut share, 10, [32, 31], Congestion::Rising), 1);
+        assert_eq!(turns(&mut share, 100, [0, 0], Congestion::None), 32);
     }
 
     #[test]
     fn without_packets_of_others_it_is_the_budget() {
         let mut share = KernelShare::new(8);
-        assert_eq!(turns(&mut share, 10, [32, 32], true), 8, "there never were any");
-        assert_eq!(turns(&mut share, 1, [32, 31], true), 4);
-        assert_eq!(turns(&mut share, ALONE_TURNS - 1, [32, 32], true), 1);
-        assert_eq!(turns(&mut share, 7, [32, 32], true), 8, "there are none any more");
+        let rising = Congestion::Rising;
+        assert_eq!(turns(&mut share, 10, [32, 32], rising), 8, "there never were any");
+        assert_eq!(turns(&mut share, 1, [32, 31], rising), 4);
+        assert_eq!(turns(&mut share, ALONE_TURNS - 1, [32, 32], rising), 1);
+        assert_eq!(turns(&mut share, 7, [32, 32], rising), 8, "there are none any more");
     }
 }

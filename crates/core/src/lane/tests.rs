@@ -7,8 +7,8 @@ use fastlane_table::{Readers, SharedMemory};
 
 use super::*;
 use crate::{
-    Frame, KernelPath, LossReader, Packet, PacketOwnership, PortId, Queue, RawVerdict, Sent,
-    Statistics, Verdict,
+    Congestion, Frame, KernelPath, LossReader, Packet, PacketOwnership, PortId, Queue, RawVerdict,
+    Sent, Statistics, Verdict,
 };
 
 /// Number of packets beyond which a [`Wire`] is congested.
@@ -33,8 +33,8 @@ impl Queue for Wire {
         }
     }
 
-    fn is_congested(&self) -> bool {
-        self.arrivals.len() > CONGESTED
+    fn congestion(&mut self) -> Congestion {
+        if self.arrivals.len() > CONGESTED { Congestion::Rising } else { Congestion::None }
     }
 
     fn transmit(&mut self, packets: &mut [Packet], _: &mut Pool) -> Sent {
