@@ -10,7 +10,7 @@ use fastlane_testing::Peer;
 use fastlane_testing::namespace::Wire;
 use serde_json::{Value, json};
 
-use crate::{Application, Host, LEFT_MAC, Lab, Mechanism, RIGHT_MAC, binary, mac};
+use crate::{Application, Host, LEFT_MAC, Lab, Mechanism, RIGHT_MAC, binary, eventually, mac};
 
 mod account;
 
@@ -63,7 +63,17 @@ impl Routed {
         }
         this.lab.right.run(&["ip", "route", "add", "default", "via", "10.77.0.1"]);
         this.lab.right.run(&["ip", "-6", "route", "add", "default", "via", "fd77::1"]);
+        ["wire0", "wire1", "wire2"].iter().for_each(|name| this.wait_until_up(name));
         Some(this)
+    }
+
+    /// Waits until Linux calls a link of the router up (IFLA_OPERSTATE). The kernel tells so up to a
+    /// second after the first packet has passed (net/core/link_watch.c), and the mirror follows it.
+    #[track_caller]
+    fn wait_until_up(&self, name: &str) {
+        eventually("the link is up", || {
+            self.router().run(&["ip", "link", "show", "dev", name]).contains(" state UP ")
+        });
     }
 
     /// Creates `wire1` or `wire2`, with its addresses and the routes of the far host.
