@@ -67,8 +67,8 @@ impl Routed {
         Some(this)
     }
 
-    /// Waits until Linux calls a link of the router up (IFLA_OPERSTATE). The kernel tells so up to a
-    /// second after the first packet has passed (net/core/link_watch.c), and the mirror follows it.
+    /// Waits until Linux calls a link of the router up (IFLA_OPERSTATE). The kernel tells so up to
+    /// a second after the carrier is there (net/core/link_watch.c), and the mirror follows it.
     #[track_caller]
     fn wait_until_up(&self, name: &str) {
         eventually("the link is up", || {

@@ -100,6 +100,7 @@ impl Subject {
                 },
                 "app": {
                     "node-id": "192.0.2.9", "n4": {"addresses": ["192.0.2.9"], "release-s": 0},
+                    "gtp": {"probe-s": 0},
                     "interfaces": {
                         "n3": {"port": "n3", "role": "n3", "addresses": ["10.30.0.1"],
                                "next-hop": FAR},
