@@ -1,7 +1,8 @@
 # The verbs of the project.
 
 APP ?= upf
-# Who needs no privilege where `make agent` runs, by which the default of IO is `agent`.
+# User to whom `make agent` offers the interfaces of `make run`. Where it runs, IO is `agent` for
+# whoever is not root.
 AGENT_USER ?= $(shell id -u)
 IO ?= $(if $(and $(wildcard /run/fastlane-lab/agent.sock),$(filter-out 0,$(shell id -u)),$(filter upf,$(APP))),agent,af-xdp)
 SOAK_SECONDS ?= 600
