@@ -32,10 +32,10 @@ fn change(lab: &Lab, words: &[&str]) -> Option<String> {
     refusal
 }
 
-fn survives_changes(module: &str) {
+fn survives_changes(module: &str, mode: &str) {
     load_modules(&[module]);
     let (lab, _) = wired_lab();
-    let driver = json!({"af-xdp": {"interface": "wire0"}});
+    let driver = json!({"af-xdp": {"interface": "wire0", "mode": mode}});
     let macswap = Application::macswap(&lab, Application::steered(&driver));
     exchange(&lab, 500);
     let mode = macswap.totals().mode("wire");
@@ -57,10 +57,10 @@ fn survives_changes(module: &str) {
 
 #[test]
 fn queues_and_rings_of_igb_change_under_traffic_with_zero_copy() {
-    Guest::new(Kernel::Newest).nics("igb").run(|| survives_changes("igb"));
+    Guest::new(Kernel::Newest).nics("igb").run(|| survives_changes("igb", "zero-copy"));
 }
 
 #[test]
 fn queues_and_rings_of_igb_change_under_traffic_with_native_copy() {
-    Guest::new(Kernel::V6_12).nics("igb").run(|| survives_changes("igb"));
+    Guest::new(Kernel::V6_12).nics("igb").run(|| survives_changes("igb", "native-copy"));
 }

@@ -19,7 +19,7 @@ pub struct Device {
     pub(crate) settings: Settings,
     pub(crate) steering: Box<dyn Steering>,
     pub(crate) attached: XdpMode,
-    /// True if zero-copy was refused on a queue; it is not tried again.
+    /// True if zero-copy is not tried: it was refused on a queue, or its driver has a defect.
     pub(crate) copies: bool,
     /// Longest frame that the pool can hold.
     pub(crate) max_length: u32,
@@ -52,7 +52,11 @@ impl Device {
         let mut fallbacks = Vec::new();
         let attached = attach(&mut program, &settings, &mut fallbacks)?;
         let transmit_length = TransmitLength::of_interface(settings.index);
-        let (copies, steering) = (false, Box::new(program));
+        let defect = settings.zero_copy_defect.filter(|_| settings.mode == Mode::Auto);
+        if let (Some(defect), XdpMode::Native) = (defect, attached) {
+            fallbacks.push(format!("copies, because {defect}"));
+        }
+        let (copies, steering) = (defect.is_some(), Box::new(program));
         let mut device =
             Self { settings, steering, attached, copies, max_length, transmit_length, fallbacks };
         device.limit_claims()?;

@@ -108,6 +108,8 @@ pub struct Settings {
     /// True for a virtual device (veth, TAP). Its frames may carry partial checksums without a mark
     /// in the descriptor, so the driver looks for them, at about 5 ns per frame.
     pub virtual_device: bool,
+    /// Defect of the driver for which mode `auto` copies although the driver has zero-copy.
+    pub zero_copy_defect: Option<&'static str>,
 }
 
 impl Settings {
@@ -123,6 +125,7 @@ impl Settings {
             need_wakeup: true,
             busy_poll: None,
             virtual_device: false,
+            zero_copy_defect: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Conformance suite over the interface of a card. It is named by the environment variable
-//! `FASTLANE_CARD`, with a space and the interface at the other end of its cable. The stories in
-//! guests set it; the cases share the card, so they run one at a time.
+//! `FASTLANE_CARD`, with a space and the interface at the other end of its cable, and ` zero-copy` if
+//! the card must have that. The stories in guests set it; the cases share the card, so they run one
+//! at a time.
 
 mod support;
 
@@ -14,10 +15,11 @@ use support::{device, index_of};
 
 conformance!(cards, Card);
 
-/// A card in the best mode that its driver has, and a raw socket at the other end of its cable.
+/// A card in the best mode that its driver has or in zero-copy, and a raw socket at the other end of its cable.
 struct Card {
     interface: String,
     wire: String,
+    mode: Mode,
     peer: Wire,
     device: Option<Device>,
 }
@@ -33,22 +35,28 @@ impl Rig for Card {
             eprintln!("FASTLANE_CARD is not set: there is no card");
             return None;
         };
-        let (interface, wire) = card.split_once(' ').expect("two interfaces");
+        let words: Vec<_> = card.split(' ').collect();
+        let (interface, wire, mode) = match words[..] {
+            [interface, wire] => (interface, wire, Mode::Auto),
+            [interface, wire, "zero-copy"] => (interface, wire, Mode::ZeroCopy),
+            _ => panic!("FASTLANE_CARD is not `INTERFACE INTERFACE [zero-copy]`: {card}"),
+        };
         for interface in [interface, wire] {
             namespace::quieten(interface);
             // The frames of the cases have addresses of their own.
             namespace::ip(&format!("link set {interface} up promisc on"));
             namespace::wait_until_up(interface);
         }
+        namespace::keep_order(wire);
         let peer = Wire::open(wire).expect("a raw socket");
         let (interface, wire) = (interface.to_owned(), wire.to_owned());
-        Some(Self { interface, wire, peer, device: None })
+        Some(Self { interface, wire, mode, peer, device: None })
     }
 
     fn lanes(&mut self, spec: &Spec) -> Vec<LaneRig> {
         self.device = None;
         let settings = Settings {
-            mode: Mode::Auto,
+            mode: self.mode,
             ..Settings::new(self.interface.as_str(), index_of(&self.interface))
         };
         let mut device = device(settings);

@@ -39,6 +39,7 @@ impl Rig for Card {
         let (address, wire) = card.split_once(' ').expect("an address and an interface");
         let environment = environment_of(HugePages::Required, &[address.to_owned()])?;
         namespace::quieten(wire);
+        namespace::keep_order(wire);
         // The frames of the cases have addresses of their own.
         namespace::ip(&format!("link set {wire} up promisc on"));
         let peer = Wire::open(wire).expect("a raw socket");

@@ -98,6 +98,17 @@ pub fn quieten(interface: &str) {
     ip(&format!("link set {interface} addrgenmode none"));
 }
 
+/// Lets frames leave an interface in the order in which a socket has sent them. By default, Debian
+/// has fq_codel there, which serves flows in turn: frames overtake those of other flows once the
+/// device is slower than the sender.
+///
+/// # Panics
+/// When there is no such interface.
+#[track_caller]
+pub fn keep_order(interface: &str) {
+    command("tc", &format!("qdisc replace dev {interface} root pfifo"));
+}
+
 /// Takes an interface down or up.
 ///
 /// # Panics

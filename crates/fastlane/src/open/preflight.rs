@@ -93,6 +93,17 @@ pub(super) fn is_aggregate(interface: &Interface) -> bool {
     ["bonding", "team"].contains(&&*interface.driver)
 }
 
+/// Returns the defect for which zero-copy is not chosen on an interface.
+///
+/// If frames run out while igb fills the end of its receive ring, it leaves the length of an older
+/// packet in the next descriptor, and later receives that again (Linux 7.3,
+/// drivers/net/ethernet/intel/igb/igb_xsk.c, `igb_alloc_rx_buffers_zc`). The kernel has lent the
+/// memory of such a packet anew, so its octets may change while a lane has it.
+pub(super) fn zero_copy_defect(interface: &Interface) -> Option<&'static str> {
+    let repeats = "Linux's igb driver may repeat packets with zero-copy when frames have run out";
+    (interface.driver == "igb").then_some(repeats)
+}
+
 /// Checks the interface of an AF_PACKET port.
 pub(super) fn of_af_packet(
     plan: &Plan,

@@ -51,18 +51,11 @@ impl Receipt {
         self.times.iter().filter(|times| **times > 1).count()
     }
 
-    /// Asserts that every frame arrived once, intact and in order. Emulated cards let a frame
-    /// overtake others now and then, for a reason not known: `FASTLANE_CARD_REORDERS` is the number
-    /// of such frames that an exchange may have.
+    /// Asserts that every frame arrived once, intact and in order.
     #[track_caller]
     pub(super) fn assert_complete(&self, what: &str) {
         self.assert_each(1, what);
-        let allowed = std::env::var("FASTLANE_CARD_REORDERS").ok().and_then(|it| it.parse().ok());
-        let (late, allowed) = (self.reordered as u64, allowed.unwrap_or(0));
-        assert!(late <= allowed, "{what}: {late} frames overtook others, {allowed} may");
-        if late > 0 {
-            eprintln!("{what}: {late} frames overtook others");
-        }
+        assert_eq!(self.reordered, 0, "{what}: frames overtook others");
     }
 
     /// Asserts that every frame arrived `times` times and intact.
