@@ -1,7 +1,7 @@
 //! Bodies of the fuzz targets. They are here so that the tests can replay the corpus through them.
 //! Not for applications: these functions panic when an invariant is violated.
 
-use crate::checksum::{self, Sum};
+use crate::checksum::{self, Difference, Sum};
 use crate::{Fragment, GtpMessage, IpProtocol, Layers};
 
 /// Parses `frame` and checks the invariants of [`Layers`].
@@ -91,6 +91,13 @@ fn check_update(frame: &[u8], position: u16, value: u16) {
     let after = checksum::checksum(&changed);
     assert_eq!(checksum::update_u16(before, old, value), after);
     assert_eq!(checksum::update(before, &frame[position..], &changed[position..]), after);
+    assert_eq!(Difference::of_u16(old, value).update(before), after);
+    if let (Some(old), Some(new)) =
+        (frame[position..].first_chunk(), changed[position..].first_chunk())
+    {
+        let [old, new] = [*old, *new].map(u32::from_be_bytes);
+        assert_eq!(Difference::of_u32(old, new).update(before), after);
+    }
 }
 
 fn check_only_field_changes(frame: &[u8], start: u16, offset: u16) {

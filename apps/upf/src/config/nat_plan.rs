@@ -134,6 +134,16 @@ impl AddressRange {
         Some(Self { first: address.to_bits(), mask })
     }
 
+    /// Returns the lowest address.
+    pub(crate) const fn lowest(&self) -> u32 {
+        self.first & self.mask
+    }
+
+    /// Returns the highest address.
+    pub(crate) const fn highest(&self) -> u32 {
+        self.first | !self.mask
+    }
+
     /// Returns true if it contains an address.
     #[inline]
     #[must_use]

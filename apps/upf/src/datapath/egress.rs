@@ -84,9 +84,9 @@ impl<R: Routes> Forwarder<R> {
             self.routes.next_hops(burst.turn, table, to, flows, answers);
         }
         let has_nat = !A::IPV6 && self.nat.is_some();
+        let mut translated = u32::MAX;
         if has_nat {
-            let routed = &batch.packets[..batch.count];
-            self.prefetch_translations(ue_packets, routed, packets, burst);
+            translated = self.translate_all(ue_packets, batch, !is_fixed, packets, burst);
         }
         for at in 0..batch.count {
             let routed = &batch.packets[at];
@@ -108,7 +108,7 @@ impl<R: Routes> Forwarder<R> {
                     let direction = Direction::Uplink;
                     let classified =
                         ClassifiedPacket { ue_packet, session, rules, direction, charge };
-                    if has_nat {
+                    if translated >> at & 1 == 0 {
                         self.send_translated::<A>(classified, routed, hop, packet, burst)
                     } else {
                         self.send_to_next_hop::<A>(&classified, routed, hop, packet, burst)

@@ -10,6 +10,7 @@
 //! cannot be translated is dropped and counted, and never leaves with an inside address.
 
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 
 use fastlane::Turn;
 use fastlane::table::EntryId;
@@ -36,7 +37,11 @@ pub(crate) struct Nat {
 
 /// NAT of all interfaces.
 #[derive(Clone, Debug)]
-pub(crate) struct NatInterfaces(Vec<Nat>);
+pub(crate) struct NatInterfaces {
+    all: Vec<Nat>,
+    /// The lowest and the highest external address.
+    external: RangeInclusive<u32>,
+}
 
 /// Translation of a packet whose mapping is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +72,14 @@ fn write_source(bytes: &mut [u8], address: u32) {
     ip.source = address.to_be_bytes();
 }
 
+/// Packet of a user whose slots are on their way into the cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Departure<'t> {
+    user: &'t NatUser,
+    carrier: Carrier,
+    home: u32,
+}
+
 /// External port that a packet is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExternalPort {
@@ -93,20 +106,28 @@ impl NatInterfaces {
     pub(crate) fn new(settings: &Settings) -> Option<Self> {
         let of = |pool: NatPool| Nat { timers: Timers::of(pool.timers), pool };
         let all: Vec<Nat> = NatPlan::new(settings).pools.into_iter().map(of).collect();
-        (!all.is_empty()).then_some(Self(all))
+        let ranges = || all.iter().flat_map(|nat| &nat.pool.external);
+        let lowest = ranges().map(AddressRange::lowest).min()?;
+        let highest = ranges().map(AddressRange::highest).max()?;
+        Some(Self { external: lowest..=highest, all })
     }
 
     /// Returns the NAT of a network instance.
     #[inline]
     pub(crate) fn of(&self, instance: InstanceId) -> Option<&Nat> {
-        self.0.iter().find(|nat| nat.pool.instance == instance)
+        self.all.iter().find(|nat| nat.pool.instance == instance)
     }
 
     /// Returns true if a destination is an external address of a network instance.
-    // Out of the way of packets without NAT.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn is_external(&self, instance: InstanceId, to: DestinationAddress) -> bool {
         let DestinationAddress::V4(to) = to else { return false };
+        self.external.contains(&to.to_bits()) && self.has_external(instance, to)
+    }
+
+    /// Returns true if an address is an external one of a network instance.
+    #[inline(never)]
+    fn has_external(&self, instance: InstanceId, to: Ipv4Addr) -> bool {
         self.of(instance).is_some_and(|nat| nat.is_external(to))
     }
 }
@@ -213,11 +234,14 @@ impl Nat {
     ) -> Result<Option<Translation>, DropReason> {
         let ip: &Ipv4 = header(bytes, 0).ok_or(DropReason::Malformed)?;
         let [from, to] = [ip.source, ip.destination].map(u32::from_be_bytes);
-        if contains(&self.pool.untranslated, to) || !contains(&self.pool.inside, from) {
+        if contains(&self.pool.untranslated, to) {
             return Ok(None);
         }
         let user = burst.tables.nat_users.get(burst.turn, session.0 as usize);
-        let user = user.filter(|user| user.inside == from).ok_or(DropReason::NatNoBlock)?;
+        let Some(user) = user.filter(|user| user.inside == from) else {
+            let is_inside = contains(&self.pool.inside, from);
+            return if is_inside { Err(DropReason::NatNoBlock) } else { Ok(None) };
+        };
         let address = user.external;
         let carrier = match Carrier::read(bytes, Side::Source) {
             Ok(carrier) => carrier,
@@ -225,35 +249,71 @@ impl Nat {
             Err(Unreadable::Protocol) => return Err(DropReason::NatProtocol),
             Err(Unreadable::Malformed) => return Err(DropReason::Malformed),
         };
-        let port = self.mapped(user, &carrier, burst)?;
+        let home = home(user, carrier.protocol, carrier.port);
+        let port = self.mapped(&Departure { user, carrier, home }, burst)?;
         Ok(Some(Translation { address, port: Some((carrier, port)) }))
     }
 
+    /// Reads a user's packet ahead of [`translate`](Self::translate), and prefetches the slots in
+    /// which its mapping is searched. `None` if that cannot translate it.
+    #[inline(always)]
+    pub(crate) fn departure<'t>(
+        &self,
+        session: SessionIndex,
+        bytes: &[u8],
+        burst: BurstContext<'t>,
+    ) -> Option<Departure<'t>> {
+        let BurstContext { tables, turn, .. } = burst;
+        let ip: &Ipv4 = header(bytes, 0)?;
+        let user = tables.nat_users.get(turn, session.0 as usize)?;
+        let [from, to] = [ip.source, ip.destination].map(u32::from_be_bytes);
+        if user.inside != from || contains(&self.pool.untranslated, to) {
+            return None;
+        }
+        let carrier = Carrier::read(bytes, Side::Source).ok()?;
+        let home = home(user, carrier.protocol, carrier.port);
+        tables.nat_ports.prefetch(EntryId(user.bucket + home));
+        Some(Departure { user, carrier, home })
+    }
+
+    /// Translates a packet that was read ahead. Returns false if it cannot be translated, for a
+    /// reason that [`source`](Self::source) finds again.
+    #[inline(always)]
+    pub(crate) fn translate(
+        &self,
+        departure: &Departure<'_>,
+        bytes: &mut [u8],
+        burst: BurstContext<'_>,
+    ) -> bool {
+        let Ok(port) = self.mapped(departure, burst) else { return false };
+        departure.carrier.write(bytes, departure.user.external, port);
+        true
+    }
+
     /// Returns the external port of an inside port, and refreshes or makes its mapping.
-    #[inline]
+    #[inline(always)]
     fn mapped(
         &self,
-        user: &NatUser,
-        carrier: &Carrier,
+        departure: &Departure<'_>,
         burst: BurstContext<'_>,
     ) -> Result<u16, DropReason> {
+        let Departure { user, ref carrier, home } = *departure;
         let ports = &burst.tables.nat_ports;
         let now = ticks(burst.now);
         let Carrier { protocol, port, .. } = *carrier;
         let wanted = PortSlot::new(user.generation, protocol, port, now);
-        let home = home(user, protocol, port);
         if let Some((place, slot)) = find(ports, user, wanted, home) {
             if carrier.is_error() {
                 return Ok(external_port(user, place));
             }
-            let mut state = slot.state();
-            if protocol == Protocol::Tcp {
-                if slot.is_expired(protocol, &self.timers, now) {
-                    state = TcpState::New;
+            let refreshed = match protocol {
+                Protocol::Tcp => {
+                    let is_expired = slot.is_expired(protocol, &self.timers, now);
+                    let state = if is_expired { TcpState::New } else { slot.state() };
+                    slot.with(now, after_segment(state, carrier, true))
                 }
-                state = after_segment(state, carrier, true);
-            }
-            let refreshed = slot.with(now, state);
+                _ => slot.at(now),
+            };
             if refreshed != slot {
                 ports.at(EntryId(place.bucket)).set(place.index, refreshed.0);
             }
@@ -301,26 +361,8 @@ impl Nat {
 
     /// Prefetches the owner of the block, ahead of [`destination`](Self::destination).
     #[inline]
-    pub(crate) fn prefetch_owner(&self, to: &ExternalPort, tables: &LaneTables) {
+    pub(crate) fn prefetch_owner(to: &ExternalPort, tables: &LaneTables) {
         tables.nat_blocks.prefetch(to.block as usize);
-    }
-
-    /// Prefetches the slots in which [`source`](Self::source) looks first, after those of the
-    /// user.
-    #[inline]
-    pub(crate) fn prefetch_source(
-        &self,
-        session: SessionIndex,
-        bytes: &[u8],
-        tables: &LaneTables,
-        turn: &Turn,
-    ) {
-        if let Some(user) = tables.nat_users.get(turn, session.0 as usize)
-            && let Ok(carrier) = Carrier::read(bytes, Side::Source)
-        {
-            let bucket = user.bucket + home(user, carrier.protocol, carrier.port);
-            tables.nat_ports.prefetch(EntryId(bucket));
-        }
     }
 
     /// Returns the session of the block that a packet to an external address is for.

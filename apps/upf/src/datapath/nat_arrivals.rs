@@ -8,7 +8,7 @@ use super::forward::Forwarder;
 use super::ip_header;
 use super::lane_tables::{BurstContext, LaneTables, TurnContext};
 use super::lookup::{Batch, Ingress};
-use super::nat::{Arrival, ExternalPort, NatInterfaces};
+use super::nat::{Arrival, ExternalPort, Nat, NatInterfaces};
 use super::outcome::Outcome;
 use super::port_map::{self, PortRole};
 use super::reassembly::{self, Progress, Reassembler};
@@ -67,31 +67,36 @@ impl<R: Routes> Arrivals<'_, R> {
         external: u32,
         context: &mut TurnContext<'_>,
     ) {
-        let mut ports: [Option<ExternalPort>; BATCH] = [None; BATCH];
+        let mut ports: [Option<(ExternalPort, Ingress)>; BATCH] = [None; BATCH];
         for position in positions(external) {
             let Some(packet) = packets.get_mut(position) else { return };
             let octets = packet.len() as u64;
-            match self.external_port(packet, context) {
-                Ok(port) => ports[position % BATCH] = port,
+            let ingress = self.ingress(packet);
+            match self.external_port(packet, ingress, context) {
+                Ok(port) => ports[position % BATCH] = port.map(|port| (port, ingress)),
                 Err(outcome) => {
                     self.forwarder.counters.label(context.tables, packet, outcome, octets);
                 }
             }
         }
         let burst = context.burst();
-        for (position, port) in ports.iter().enumerate() {
-            if let (Some(port), Some(packet)) = (port, packets.get(position))
-                && let Some(nat) = self.forwarder.nat_of(self.ingress(packet).instance)
-            {
-                nat.prefetch_owner(port, burst.tables);
-            }
+        for (port, _) in ports.iter().flatten() {
+            Nat::prefetch_owner(port, burst.tables);
         }
         for (position, port) in ports.iter().enumerate() {
-            let (Some(port), Some(packet)) = (port, packets.get_mut(position)) else { continue };
+            let (Some((port, ingress)), Some(packet)) = (port, packets.get_mut(position)) else {
+                continue;
+            };
             let octets = packet.len() as u64;
-            if let Err(reason) = self.translate_arrival(batch, position, packet, port, burst) {
-                let outcome = Outcome::Drop(reason);
-                self.forwarder.counters.label(burst.tables, packet, outcome, octets);
+            match self.translate_arrival(packet, *ingress, port, burst) {
+                Ok(session) => {
+                    let length = packet.len();
+                    batch.push_translated(position, length, *ingress, session, burst.tables);
+                }
+                Err(reason) => {
+                    let outcome = Outcome::Drop(reason);
+                    self.forwarder.counters.label(burst.tables, packet, outcome, octets);
+                }
             }
         }
     }
@@ -113,10 +118,11 @@ impl<R: Routes> Arrivals<'_, R> {
     fn external_port(
         &mut self,
         packet: &mut Packet,
+        ingress: Ingress,
         context: &mut TurnContext<'_>,
     ) -> Result<Option<ExternalPort>, Outcome> {
         let no_mapping = Outcome::Drop(DropReason::NatNoMapping);
-        let Ingress { instance, is_hairpin } = self.ingress(packet);
+        let Ingress { instance, is_hairpin } = ingress;
         let nat = self.forwarder.nat_of(instance).ok_or(no_mapping)?;
         let ip = packet.bytes().get(Ethernet::LENGTH..).unwrap_or_default();
         if !header::<Ipv4>(ip, 0).is_some_and(|ip| nat.is_external(ip.destination.into())) {
@@ -193,27 +199,26 @@ impl<R: Routes> Arrivals<'_, R> {
         Some(Outcome::Forward(hairpin, DropReason::OuterFragment))
     }
 
-    /// Translates a packet and adds it to the batch.
+    /// Translates a packet and returns the session of its user.
+    ///
+    /// # Errors
+    /// Returns the drop reason if there is no mapping.
     #[inline]
     fn translate_arrival(
         &self,
-        batch: &mut Batch,
-        position: usize,
         packet: &mut Packet,
+        ingress: Ingress,
         port: &ExternalPort,
         burst: BurstContext<'_>,
-    ) -> Result<(), DropReason> {
-        let ingress = self.ingress(packet);
+    ) -> Result<SessionIndex, DropReason> {
         let nat = self.forwarder.nat_of(ingress.instance).ok_or(DropReason::NatNoMapping)?;
         let (session, translation) = nat.destination(port, burst)?;
         if !packet.complete_checksum() {
             return Err(DropReason::Malformed);
         }
         let frame = packet.bytes_mut();
-        let length = frame.len();
         translation.write(frame.get_mut(Ethernet::LENGTH..).unwrap_or_default());
-        batch.push_translated(position, length, ingress, session, burst.tables);
-        Ok(())
+        Ok(session)
     }
 }
 

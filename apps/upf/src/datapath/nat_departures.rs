@@ -2,7 +2,7 @@
 //! address of another user; and the external form of packets that do not reach their user.
 
 use fastlane::Packet;
-use fastlane::mirror::NextHop;
+use fastlane::mirror::{NextHop, RouteLookup};
 use fastlane::wire::Ipv4;
 use fastlane::wire::header;
 
@@ -11,10 +11,10 @@ use super::egress::NetworkAddress;
 use super::forward::Forwarder;
 use super::icmp::{DueIcmpError, IcmpError};
 use super::lane_tables::{BurstContext, DestinationAddress};
-use super::lookup::{ClassifiedPacket, RoutedPacket, UePacket};
+use super::lookup::{ClassifiedPacket, RouteBatch, RoutedPacket, UePacket};
 use super::nat::{Arrival, Nat, Translation};
 use super::outcome::Outcome;
-use super::routes::Routes;
+use super::routes::{BATCH, Routes};
 use crate::config::Role;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::Rules;
@@ -103,30 +103,60 @@ impl<R: Routes> Forwarder<R> {
         }
     }
 
-    /// Prefetches the mappings of packets that are routed together, one after the other: the index
-    /// of each user, the user, and the slots.
+    /// Translates those packets of a batch that leave to a next hop in its first network instance,
+    /// step by step, so that their cache misses overlap: the index of each user, the user, the
+    /// slots. If the next hops are not known yet (`is_answered`), it only reads ahead. Returns the
+    /// bits of the translated packets. The others are for
+    /// [`send_translated`](Self::send_translated).
     #[inline(never)]
-    pub(super) fn prefetch_translations(
+    pub(super) fn translate_all<A>(
         &self,
         ue_packets: &[UePacket],
-        routed: &[RoutedPacket],
-        packets: &[Packet],
+        batch: &RouteBatch<A>,
+        is_answered: bool,
+        packets: &mut [Packet],
         burst: BurstContext<'_>,
-    ) {
-        let BurstContext { tables, turn, .. } = burst;
+    ) -> u32 {
+        let tables = burst.tables;
+        let routed = batch.packets.get(..batch.count).unwrap_or_default();
+        let first = routed.first().and_then(|it| it.instance);
+        let instance = first.or(self.only_instance).unwrap_or_default();
+        let Some(nat) = self.nat_of(instance) else { return 0 };
         for it in routed {
             tables.nat_users.prefetch_index(it.session.0 as usize);
         }
         for it in routed {
             tables.nat_users.prefetch(it.session.0 as usize);
         }
-        for it in routed {
-            let instance = it.instance.or(self.only_instance).unwrap_or_default();
-            let Some(nat) = self.nat_of(instance) else { continue };
+        let mut departures = [None; BATCH];
+        for (it, departure) in routed.iter().zip(&mut departures) {
             let Some(ue_packet) = ue_packets.get(usize::from(it.ue_packet)) else { continue };
             let Some(packet) = packets.get(usize::from(ue_packet.position)) else { continue };
-            nat.prefetch_source(it.session, ue_packet.inner(packet.bytes()), tables, turn);
+            if packet.partial_checksum().is_none() && it.instance == first {
+                *departure = nat.departure(it.session, ue_packet.inner(packet.bytes()), burst);
+            }
         }
+        if !is_answered {
+            return 0;
+        }
+        let (mut done, mut exit_port) = (0, None);
+        let together = routed.iter().zip(&departures).zip(&batch.answers);
+        for (at, ((it, departure), answer)) in together.enumerate() {
+            let (Some(departure), RouteLookup::Forward(hop)) = (departure, answer) else {
+                continue;
+            };
+            let Some(ue_packet) = ue_packets.get(usize::from(it.ue_packet)) else { continue };
+            let Some(packet) = packets.get_mut(usize::from(ue_packet.position)) else { continue };
+            if exit_port != Some(hop.port) {
+                let exit = self.ports.exit(hop.port, None, |role| role == Role::N6);
+                exit_port = exit.filter(|exit| exit.instance == instance).map(|_| hop.port);
+            }
+            let leaves = exit_port.is_some() && it.length <= hop.mtu;
+            if leaves && nat.translate(departure, ue_packet.inner_mut(packet), burst) {
+                done |= 1 << at;
+            }
+        }
+        done
     }
 
     /// Returns the outcome of a packet that cannot be translated: its sender is told if there is no

@@ -45,6 +45,21 @@ impl Difference {
         Self(Sum::new().add_bytes(old).fold()).inverse().and(Self(Sum::new().add_bytes(new).fold()))
     }
 
+    /// Creates the difference between two values of a 32-bit field.
+    #[inline]
+    #[must_use]
+    pub const fn of_u32(old: u32, new: u32) -> Self {
+        // Four terms of at most 0xffff stay below 2^32.
+        Self(fold_u32((!old >> 16) + (!old & 0xffff) + (new >> 16) + (new & 0xffff)))
+    }
+
+    /// Creates the difference between two values of a 16-bit field.
+    #[inline]
+    #[must_use]
+    pub const fn of_u16(old: u16, new: u16) -> Self {
+        Self(fold_u32(!old as u32 + new as u32))
+    }
+
     /// Creates a difference from its [`bits`](Self::bits).
     #[inline]
     #[must_use]

@@ -1,7 +1,7 @@
 //! The part of a packet that NAT translates: where its port or identifier is, and how it is
 //! replaced together with the address and the checksums (RFC 3022, RFC 5508, RFC 1624).
 
-use fastlane::wire::checksum::{self, Difference, update_u16, update_u32};
+use fastlane::wire::checksum::{self, Difference, update_u16};
 use fastlane::wire::{Icmp, IpProtocol, Ipv4, Tcp, U16, Udp, header, header_mut};
 
 use crate::rules::layout::nat_tables::Protocol;
@@ -159,17 +159,18 @@ impl Carrier {
     }
 
     /// Replaces address and port in the packet from which it was read, with all checksums.
-    #[inline]
+    #[inline(always)]
     pub(super) fn write(&self, bytes: &mut [u8], address: u32, port: u16) {
         let Some(ip) = header_mut::<Ipv4>(bytes, 0) else { return };
         let old = self.side.address_of(ip);
-        ip.header_checksum.set(update_u32(ip.header_checksum.get(), old, address));
+        let change = Difference::of_u32(old, address);
+        ip.header_checksum.set(change.update(ip.header_checksum.get()));
         match self.side {
             Side::Source => ip.source = address.to_be_bytes(),
             Side::Destination => ip.destination = address.to_be_bytes(),
         }
         let start = usize::from(self.transport);
-        let update = |sum| update_u16(update_u32(sum, old, address), self.port, port);
+        let change = change.and(Difference::of_u16(self.port, port));
         match (self.field, self.protocol) {
             (Field::Transport, Protocol::Udp) => {
                 let Some(udp) = header_mut::<Udp>(bytes, start) else { return };
@@ -178,7 +179,7 @@ impl Carrier {
                     Side::Destination => udp.destination_port.set(port),
                 }
                 if udp.checksum.get() != 0 {
-                    udp.checksum.set(checksum::udp(update(udp.checksum.get())));
+                    udp.checksum.set(checksum::udp(change.update(udp.checksum.get())));
                 }
             }
             (Field::Transport, _) => {
@@ -187,19 +188,23 @@ impl Carrier {
                     Side::Source => tcp.source_port.set(port),
                     Side::Destination => tcp.destination_port.set(port),
                 }
-                tcp.checksum.set(update(tcp.checksum.get()));
+                tcp.checksum.set(change.update(tcp.checksum.get()));
             }
-            (Field::Query, _) => {
-                let Some(icmp) = header_mut::<Icmp>(bytes, start) else { return };
-                // ICMP has no pseudo header.
-                icmp.checksum.set(update_u16(icmp.checksum.get(), self.port, port));
-                let sequence = icmp.rest.get() & 0xffff;
-                icmp.rest.set(u32::from(port) << 16 | sequence);
-            }
+            (Field::Query, _) => self.write_query(bytes, port),
             (Field::Quoted { ip, port: at }, _) => {
                 self.write_quoted(bytes, [ip, at].map(usize::from), address, port);
             }
         }
+    }
+
+    /// Replaces the identifier of an ICMP query.
+    #[inline(never)]
+    fn write_query(&self, bytes: &mut [u8], port: u16) {
+        let Some(icmp) = header_mut::<Icmp>(bytes, self.transport.into()) else { return };
+        // ICMP has no pseudo header.
+        icmp.checksum.set(update_u16(icmp.checksum.get(), self.port, port));
+        let sequence = icmp.rest.get() & 0xffff;
+        icmp.rest.set(u32::from(port) << 16 | sequence);
     }
 
     /// Replaces address and port in a quoted packet, with the checksums there as far as they are

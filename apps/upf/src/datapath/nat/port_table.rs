@@ -30,7 +30,7 @@ pub(super) fn home(user: &NatUser, protocol: Protocol, port: u16) -> u32 {
 }
 
 /// Finds the mapping of an inside port, expired or not.
-#[inline]
+#[inline(always)]
 pub(super) fn find(
     ports: &LaneState<WORDS>,
     user: &NatUser,

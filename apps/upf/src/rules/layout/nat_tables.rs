@@ -196,6 +196,13 @@ impl PortSlot {
         TcpState::of(self.0 >> STATE & 7)
     }
 
+    /// Returns the slot with another time.
+    #[inline]
+    #[must_use]
+    pub const fn at(self, seen: u32) -> Self {
+        Self(self.0 & ((1 << SEEN) - 1) | (seen as u64) << SEEN)
+    }
+
     /// Returns the slot with another time and TCP state.
     #[inline]
     #[must_use]
@@ -269,6 +276,7 @@ mod tests {
         assert_eq!((slot.inside(), slot.seen(), slot.state()), (0xfffe, u32::MAX, TcpState::New));
         let later = slot.with(7, TcpState::Closed);
         assert_eq!((later.seen(), later.state(), later.inside()), (7, TcpState::Closed, 0xfffe));
+        assert_eq!(later.at(9), slot.with(9, TcpState::Closed));
         assert!(later.is_of(slot) && !later.is_of(PortSlot::new(2047, Protocol::Udp, 0xfffe, 7)));
         assert_eq!(PortSlot(0).protocol(1), None);
         assert_eq!(PortSlot(0).protocol(0), None, "no block has generation 0");
