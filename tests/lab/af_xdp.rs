@@ -1,9 +1,9 @@
 //! AF_XDP on drivers with and without zero-copy.
 
-use fastlane_tests::{Guest, Kernel, Lab, load_modules};
+use fastlane_tests::{Application, Guest, Kernel, Lab, load_modules};
 use serde_json::{Value, json};
 
-use crate::support::{carries, wired_lab};
+use crate::support::{carries, runs, wired_lab};
 
 const VIRTIO: &str = "virtio-net-pci,iommu_platform=on";
 
@@ -54,11 +54,34 @@ fn auto_is_generic_copy_on_e1000e_which_has_no_xdp() {
 /// With zero-copy, busy polling loses what is sent on these devices, as it stalls DPDK's driver:
 /// docs/drivers.md.
 #[test]
-fn busy_polling_moves_packets_without_zero_copy() {
-    Guest::new(Kernel::Newest).nics("igb").run(|| {
-        let lab = lab_of("igb");
-        let mut driver = on_wire("native-copy");
-        driver["af-xdp"]["busy-poll"] = json!({"time-us": 20, "budget": 64});
-        assert_eq!(carries(&lab, &driver, 2000), "native copy");
+fn busy_polling_moves_packets_by_copies_on_igb() {
+    Guest::new(Kernel::Newest).nics("igb").run(|| busy_polls("igb"));
+}
+
+#[test]
+fn busy_polling_moves_packets_by_copies_on_virtio() {
+    Guest::new(Kernel::Newest).nics(VIRTIO).run(|| busy_polls("virtio_net"));
+}
+
+fn busy_polls(module: &str) {
+    let lab = lab_of(module);
+    let mut driver = on_wire("auto");
+    driver["af-xdp"]["busy-poll"] = json!({"time-us": 20, "budget": 64});
+    assert_eq!(carries(&lab, &driver, 2000), "native copy");
+}
+
+/// The other ways to wait for a device: the kernel asks for each wake-up or is woken always, the
+/// lane sleeps until an interrupt or polls.
+#[test]
+fn zero_copy_moves_packets_however_the_lane_waits() {
+    Guest::new(Kernel::Newest).nics(VIRTIO).run(|| {
+        let lab = lab_of("virtio_net");
+        for (idle, need_wakeup) in [("interrupt", true), ("busy", true), ("busy", false)] {
+            let mut driver = on_wire("zero-copy");
+            driver["af-xdp"]["need-wakeup"] = json!(need_wakeup);
+            let mut configuration = Application::steered(&driver);
+            configuration["lanes"] = json!({"idle": idle});
+            assert_eq!(runs(&lab, configuration, 2000), "zero-copy", "{idle}, {need_wakeup}");
+        }
     });
 }

@@ -13,6 +13,7 @@ mod impaired;
 mod kernel_gtp;
 mod kernels;
 mod linux_devices;
+mod restart;
 mod router;
 mod rss;
 mod sr_iov;

@@ -37,7 +37,13 @@ pub(crate) fn exchange(lab: &Lab, packets: u32) -> Report {
 /// the mode of the mechanism.
 #[track_caller]
 pub(crate) fn carries(lab: &Lab, driver: &Value, packets: u32) -> String {
-    let macswap = Application::macswap(lab, Application::steered(driver));
+    runs(lab, Application::steered(driver), packets)
+}
+
+/// Does the same with a configuration.
+#[track_caller]
+pub(crate) fn runs(lab: &Lab, configuration: Value, packets: u32) -> String {
+    let macswap = Application::macswap(lab, configuration);
     exchange(lab, packets);
     let mode = macswap.totals().mode("wire");
     let ended = macswap.stop();

@@ -160,7 +160,7 @@ impl raw::AfXdp {
                 .busy_poll
                 .map(|poll| af_xdp::BusyPoll { microseconds: poll.time_us, budget: poll.budget }),
             virtual_device: interface.is_virtual,
-            zero_copy_defect: preflight::zero_copy_defect(interface),
+            zero_copy_defect: preflight::zero_copy_defect(interface, self.busy_poll.is_some()),
         }
     }
 }

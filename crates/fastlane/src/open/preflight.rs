@@ -99,9 +99,17 @@ pub(super) fn is_aggregate(interface: &Interface) -> bool {
 /// packet in the next descriptor, and later receives that again (Linux 7.3,
 /// drivers/net/ethernet/intel/igb/igb_xsk.c, `igb_alloc_rx_buffers_zc`). The kernel has lent the
 /// memory of such a packet anew, so its octets may change while a lane has it.
-pub(super) fn zero_copy_defect(interface: &Interface) -> Option<&'static str> {
-    let repeats = "Linux's igb driver may repeat packets with zero-copy when frames have run out";
-    (interface.driver == "igb").then_some(repeats)
+///
+/// With busy polling and zero-copy, virtio refuses all descriptors of packets to send (Linux 7.3,
+/// counted as `drop_transmit_error`).
+pub(super) fn zero_copy_defect(interface: &Interface, busy_polls: bool) -> Option<&'static str> {
+    match &*interface.driver {
+        "igb" => Some("Linux's igb driver may repeat packets with zero-copy when frames run out"),
+        "virtio_net" if busy_polls => {
+            Some("with busy polling, Linux's virtio driver sends nothing in zero-copy")
+        }
+        _ => None,
+    }
 }
 
 /// Checks the interface of an AF_PACKET port.
