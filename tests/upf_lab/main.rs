@@ -3,11 +3,14 @@
 
 use fastlane_tests::{Page, Process, eventually, serve};
 
+mod live_flows;
 mod nat;
+mod nat_upgrade;
 mod path_mtu;
+mod planes;
 mod site;
 
-use site::Site;
+use site::{Links, Site};
 
 /// Size of a download in octets.
 const OCTETS: usize = 1 << 20;
@@ -30,8 +33,8 @@ fn count(metrics: &str, cause: &str) -> u64 {
 }
 
 /// Establishes sessions, pings from one UE, downloads to another and checks the counters.
-fn crosses(example: &'static str, wrapper: &[&str]) {
-    let Some(site) = Site::new(example) else { return };
+fn crosses(links: Links, example: &'static str, wrapper: &[&str]) {
+    let Some(site) = Site::on(links, example) else { return };
     let upf = site.start(wrapper);
     let (smf, lines) = sessions(&site, USERS, &[]);
     let gnb = site.gnb(&lines);
@@ -138,37 +141,57 @@ fn a_client_of_the_web_is_redirected() {
 
 #[test]
 fn on_af_xdp() {
-    crosses("af-xdp", &[]);
+    crosses(Links::Separate, "af-xdp", &[]);
 }
 
 /// BPF needs no raised limit, so a process without CAP_SYS_RESOURCE starts.
 #[test]
 fn on_af_xdp_without_the_right_to_raise_limits() {
     let lost = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource"];
-    crosses("af-xdp", &lost);
+    crosses(Links::Separate, "af-xdp", &lost);
 }
 
 #[test]
 fn on_af_packet() {
-    crosses("af-packet", &[]);
+    crosses(Links::Separate, "af-packet", &[]);
+}
+
+#[test]
+fn on_vlans_over_af_xdp() {
+    crosses(Links::Vlans, "af-xdp", &[]);
+}
+
+#[test]
+fn on_vlans_over_af_packet() {
+    crosses(Links::Vlans, "af-packet", &[]);
+}
+
+#[test]
+fn on_vlans_over_memif() {
+    crosses(Links::Vlans, "memif", &[]);
+}
+
+#[test]
+fn on_vlans_over_dpdk() {
+    crosses(Links::Vlans, "dpdk", &[]);
 }
 
 #[test]
 fn on_taps_behind_a_bridge() {
-    crosses("tap", &[]);
+    crosses(Links::Separate, "tap", &[]);
 }
 
 #[test]
 fn on_memif() {
-    crosses("memif", &[]);
+    crosses(Links::Separate, "memif", &[]);
 }
 
 #[test]
 fn on_dpdk() {
-    crosses("dpdk", &[]);
+    crosses(Links::Separate, "dpdk", &[]);
 }
 
 #[test]
 fn on_a_socket_and_a_tap() {
-    crosses("socket", &[]);
+    crosses(Links::Separate, "socket", &[]);
 }

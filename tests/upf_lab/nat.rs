@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fastlane_tests::{Application, Host, PATIENCE, Page, eventually, serve};
 
-use crate::site::{self, Site};
+use crate::site::{self, Links, Site};
 use crate::{count, sessions};
 
 /// Size of a download in octets.
@@ -19,14 +19,19 @@ const FIRST_PORT: u16 = 1024;
 const PORTS: u16 = 256;
 
 /// Opens a UDP socket on a host.
-fn socket(host: &Host, address: &str) -> UdpSocket {
+pub(crate) fn socket(host: &Host, address: &str) -> UdpSocket {
     let socket = host.enter(|| UdpSocket::bind((address, 0)).expect("a UDP port"));
     socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a timeout");
     socket
 }
 
 /// Sends a datagram until it arrives; returns its source as the receiver sees it.
-fn deliver(from: &UdpSocket, to: SocketAddr, receiver: &UdpSocket, text: &str) -> SocketAddr {
+pub(crate) fn deliver(
+    from: &UdpSocket,
+    to: SocketAddr,
+    receiver: &UdpSocket,
+    text: &str,
+) -> SocketAddr {
     let mut source = None;
     let mut buffer = [0; 2000];
     eventually(&format!("`{text}` arrives"), || {
@@ -46,7 +51,7 @@ fn deliver(from: &UdpSocket, to: SocketAddr, receiver: &UdpSocket, text: &str) -
 }
 
 /// Returns true if a source is an external address with a port of a block.
-fn is_external(source: SocketAddr) -> bool {
+pub(crate) fn is_external(source: SocketAddr) -> bool {
     let SocketAddr::V4(source) = source else { return false };
     let first = Ipv4Addr::new(198, 51, 100, 0).to_bits();
     source.ip().to_bits() & !3 == first && source.port() >= FIRST_PORT
@@ -58,15 +63,15 @@ fn ping(host: &Host, words: &[&str]) -> String {
 }
 
 /// Prepares a site with NAT and a second server address.
-fn prepared(example: &'static str) -> Option<Site> {
-    let mut site = Site::new(example)?;
+pub(crate) fn prepared(links: Links, example: &'static str) -> Option<Site> {
+    let mut site = Site::on(links, example)?;
     site.set_nat();
     site.network().add_address("lo", &format!("{OTHER_SERVER}/32"));
     Some(site)
 }
 
 /// Leads the packets of users to the servers and to external addresses to the gNB.
-fn lead(site: &Site) {
+pub(crate) fn lead(site: &Site) {
     for to in [OTHER_SERVER, site::EXTERNAL] {
         site.access().run(&["ip", "route", "add", to, "dev", "ue0"]);
     }
@@ -158,8 +163,8 @@ fn errors_arrive(site: &Site, users: &[&str]) {
 }
 
 /// Lets users cross NAT on a mechanism.
-fn crosses_nat(example: &'static str, lanes: usize) {
-    let Some(mut site) = prepared(example) else { return };
+fn crosses_nat(links: Links, example: &'static str, lanes: usize) {
+    let Some(mut site) = prepared(links, example) else { return };
     site.set_lanes(lanes);
     let upf = site.start(&[]);
     let (smf, lines) = sessions(&site, 3, &[]);
@@ -220,8 +225,8 @@ fn process_id(upf: &Application, path: &str) -> String {
 
 /// Kills both processes, one after the other. Each time a packet from outside is the first one
 /// after it, which no new mapping could bring to the user.
-fn mappings_survive(example: &'static str) {
-    let Some(site) = prepared(example) else { return };
+fn mappings_survive(links: Links, example: &'static str) {
+    let Some(site) = prepared(links, example) else { return };
     let upf = site.start(&[]);
     let (smf, lines) = sessions(&site, 1, &[]);
     let gnb = site.gnb(&lines);
@@ -276,35 +281,65 @@ fn mappings_survive(example: &'static str) {
 
 #[test]
 fn mappings_survive_kills_on_af_packet() {
-    mappings_survive("af-packet");
+    mappings_survive(Links::Separate, "af-packet");
 }
 
 #[test]
 fn mappings_survive_kills_on_af_xdp() {
-    mappings_survive("af-xdp");
+    mappings_survive(Links::Separate, "af-xdp");
 }
 
 #[test]
 fn on_af_packet() {
-    crosses_nat("af-packet", 1);
+    crosses_nat(Links::Separate, "af-packet", 1);
 }
 
 #[test]
 fn on_af_packet_with_two_lanes() {
-    crosses_nat("af-packet", 2);
+    crosses_nat(Links::Separate, "af-packet", 2);
 }
 
 #[test]
 fn on_af_xdp() {
-    crosses_nat("af-xdp", 1);
+    crosses_nat(Links::Separate, "af-xdp", 1);
 }
 
 #[test]
 fn on_memif() {
-    crosses_nat("memif", 1);
+    crosses_nat(Links::Separate, "memif", 1);
 }
 
 #[test]
 fn on_dpdk() {
-    crosses_nat("dpdk", 1);
+    crosses_nat(Links::Separate, "dpdk", 1);
+}
+
+#[test]
+fn on_vlans_over_af_packet() {
+    crosses_nat(Links::Vlans, "af-packet", 1);
+}
+
+#[test]
+fn on_vlans_over_af_packet_with_two_lanes() {
+    crosses_nat(Links::Vlans, "af-packet", 2);
+}
+
+#[test]
+fn on_vlans_over_af_xdp() {
+    crosses_nat(Links::Vlans, "af-xdp", 1);
+}
+
+#[test]
+fn on_vlans_over_memif() {
+    crosses_nat(Links::Vlans, "memif", 1);
+}
+
+#[test]
+fn on_vlans_over_dpdk() {
+    crosses_nat(Links::Vlans, "dpdk", 1);
+}
+
+#[test]
+fn mappings_survive_kills_on_vlans_over_af_xdp() {
+    mappings_survive(Links::Vlans, "af-xdp");
 }
