@@ -1,6 +1,7 @@
 //! Change without restart: `upf reload` under traffic of stamped packets. Each packet that was sent
 //! arrives, whatever the reload does for other sessions.
 
+mod nat_reload;
 mod reload_site;
 
 use std::time::{Duration, Instant};

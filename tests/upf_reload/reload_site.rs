@@ -41,10 +41,19 @@ impl ReloadSite {
         sessions: u32,
         changes: &[(&str, Value)],
     ) -> Option<Self> {
+        Self::start_as(story, driver, |lab| lab.configuration(sessions, changes))
+    }
+
+    /// Starts a UPF with this configuration and a port more. Returns `None` after a skip.
+    pub(crate) fn start_as(
+        story: &str,
+        driver: Driver,
+        configuration: impl FnOnce(&UpfLab) -> Value,
+    ) -> Option<Self> {
         let lab = UpfLab::new(story, driver)?;
         lab.hosts.wire("n6b");
         lab.hosts.left.run(&["ip", "address", "add", "10.61.0.1/24", "dev", "n6b"]);
-        let mut configuration = lab.configuration(sessions, changes);
+        let mut configuration = configuration(&lab);
         // A port that no interface uses.
         let port = configuration["ports"]["n6"].to_string().replace("\"n6\"", "\"n6b\"");
         let mut port: Value = serde_json::from_str(&port).expect("JSON");
@@ -122,12 +131,23 @@ impl ReloadSite {
         each: u64,
         meanwhile: impl FnOnce(&mut Smf, &UpfLab, &Upf) -> T,
     ) -> T {
+        self.without_loss(sessions, each, meanwhile).0
+    }
+
+    /// Asserts the same. Returns the packets that were received, too.
+    #[track_caller]
+    pub(crate) fn without_loss<T>(
+        &mut self,
+        sessions: &[Session],
+        each: u64,
+        meanwhile: impl FnOnce(&mut Smf, &UpfLab, &Upf) -> T,
+    ) -> (T, [Vec<Arrival>; 2]) {
         let before = self.traffic.offered;
         let (done, arrivals) = self.with_traffic(sessions, each, meanwhile);
         let offered: u64 = self.traffic.offered.iter().sum::<u64>() - before.iter().sum::<u64>();
         let arrived: u64 = arrivals.iter().map(|it| it.len() as u64).sum();
         assert_eq!(arrived, offered, "lost; drops: {:?}", self.lab.dropped(&self.upf));
-        done
+        (done, arrivals)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Frames of UEs, built and parsed octet by octet, independent of the UPF's own code.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use fastlane_wire::{GtpMessage, GtpMessageType, checksum};
 
@@ -21,6 +21,10 @@ const UDP: usize = 8;
 const STAMP: usize = 8 + 8 + 8 + 4;
 /// QoS flow identifier of all uplink packets.
 const UPLINK_QFI: u8 = 1;
+/// Port of a UE from which all uplink packets come.
+pub const UE_PORT: u16 = 4000;
+/// Destination port of packets that are not for a port of NAT.
+pub const PORT: u16 = 9;
 
 /// Identification of a packet, carried in its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,8 +57,10 @@ pub struct Outer {
 pub struct ReceivedPacket {
     /// Outer headers of a downlink packet; `None` on N6.
     pub outer: Option<Outer>,
-    /// Address of the UE.
+    /// Address of the UE, or its external one.
     pub ue: Ipv4Addr,
+    /// Port of the UE, or its external one.
+    pub port: u16,
     /// Identification of the packet.
     pub stamp: Stamp,
     /// Length of the inner IP packet in octets.
@@ -107,7 +113,7 @@ fn payload(stamp: &Stamp) -> Vec<u8> {
 /// Builds an uplink packet as the gNB sends it to the UPF's MAC address `mac`.
 #[must_use]
 pub fn uplink(mac: [u8; 6], session: &Session, to: Ipv4Addr, stamp: &Stamp) -> Vec<u8> {
-    tunnelled(mac, session, &ip(session.ue, to, &udp([4000, 9], &payload(stamp))))
+    tunnelled(mac, session, &ip(session.ue, to, &udp([UE_PORT, PORT], &payload(stamp))))
 }
 
 /// Builds an uplink packet of a user with an IP packet of `octets` within.
@@ -124,7 +130,7 @@ pub fn downlink_of(mac: [u8; 6], from: Ipv4Addr, ue: Ipv4Addr, octets: usize) ->
 
 /// Returns an IP packet of this length, with a UDP datagram.
 fn sized(from: Ipv4Addr, to: Ipv4Addr, octets: usize) -> Vec<u8> {
-    ip(from, to, &udp([4000, 9], &vec![0x5a; octets.saturating_sub(IP + UDP)]))
+    ip(from, to, &udp([UE_PORT, PORT], &vec![0x5a; octets.saturating_sub(IP + UDP)]))
 }
 
 /// Returns the frame of a gNB with a packet of a session.
@@ -137,14 +143,14 @@ fn tunnelled(mac: [u8; 6], session: &Session, inner: &[u8]) -> Vec<u8> {
     ethernet(mac, &ip(GNB, N3, &udp([2152, 2152], &message)))
 }
 
-/// Builds a downlink packet as the data network sends it. The source port alternates between one
-/// inside and one outside of the range of [`SessionRequest::is_complex`].
+/// Builds a downlink packet to an address and port as the data network sends it. The source port
+/// alternates between one inside and one outside of the range of [`SessionRequest::is_complex`].
 ///
 /// [`SessionRequest::is_complex`]: super::messages::SessionRequest::is_complex
 #[must_use]
-pub fn downlink(mac: [u8; 6], ue: Ipv4Addr, stamp: &Stamp) -> Vec<u8> {
+pub fn downlink(mac: [u8; 6], to: SocketAddrV4, stamp: &Stamp) -> Vec<u8> {
     let port = if stamp.number.is_multiple_of(2) { 4500 } else { 5500 };
-    ethernet(mac, &ip(DATA_NETWORK, ue, &udp([port, 9], &payload(stamp))))
+    ethernet(mac, &ip(DATA_NETWORK, *to.ip(), &udp([port, to.port()], &payload(stamp))))
 }
 
 /// Parses a frame that the UPF has sent. Returns `None` if it holds no stamped packet.
@@ -174,7 +180,9 @@ fn parse_inner(packet: &[u8], outer: Option<Outer>) -> Option<ReceivedPacket> {
     let stamp = Stamp { session: number(0)?, number: number(8)?, version };
     assert_eq!(packet[IP + UDP..], self::payload(&stamp), "{stamp:?}: the payload has changed");
     let ue = address(packet, if outer.is_some() { 16 } else { 12 })?;
-    Some(ReceivedPacket { outer, ue, stamp, octets: packet.len() as u64 })
+    let at = if outer.is_some() { IP + 2 } else { IP };
+    let port = u16::from_be_bytes(*packet.get(at..)?.first_chunk()?);
+    Some(ReceivedPacket { outer, ue, port, stamp, octets: packet.len() as u64 })
 }
 
 /// Returns the IPv4 packet at the start of `bytes` if it carries UDP.

@@ -1,6 +1,7 @@
 //! Stamped packets through the UPF, each distinguishable from all others, at a fixed rate.
 
-use std::net::Ipv4Addr;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -69,6 +70,9 @@ pub struct Traffic {
     settled: [u64; 2],
     /// Version of the rules that the SMF knows to be in force. Each packet carries it.
     pub version: Arc<AtomicU32>,
+    /// External address and port of each session that NAT translates, by CP-SEID: downlink packets
+    /// are sent there.
+    pub externals: BTreeMap<u64, SocketAddrV4>,
 }
 
 impl Traffic {
@@ -87,6 +91,7 @@ impl Traffic {
             offered: [0; 2],
             settled: [0; 2],
             version: Arc::default(),
+            externals: BTreeMap::new(),
         }
     }
 
@@ -121,8 +126,26 @@ impl Traffic {
     /// Sends a downlink packet.
     pub fn send_downlink(&mut self, session: &Session) {
         let stamp = self.next_stamp(session);
-        let frame = frames::downlink(self.macs[1], session.ue, &stamp);
+        let external = self.externals.get(&session.cp_seid).copied();
+        let to = external.unwrap_or(SocketAddrV4::new(session.ue, frames::PORT));
+        let frame = frames::downlink(self.macs[1], to, &stamp);
         self.offered[1] += u64::from(self.wires[1].send(&frame));
+    }
+
+    /// Sends an uplink packet of each session, and records the external address and port from which
+    /// it comes.
+    ///
+    /// # Panics
+    /// When one does not arrive.
+    #[track_caller]
+    pub fn learn_externals(&mut self, sessions: &[Session]) {
+        sessions.iter().for_each(|session| self.send_uplink(session));
+        let [uplink, _] = self.collect();
+        assert_eq!(uplink.len(), sessions.len(), "packets of sessions");
+        for (_, packet) in uplink {
+            let external = SocketAddrV4::new(packet.ue, packet.port);
+            self.externals.insert(packet.stamp.session, external);
+        }
     }
 
     /// Returns the number of downlink packets received since the last [`collect`](Self::collect).
