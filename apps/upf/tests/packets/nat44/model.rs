@@ -1,154 +1,55 @@
 //! The lane's translation compared with a reference that remembers all mappings in a map: what is
 //! translated how, what is dropped, and that every checksum is right.
 
-use std::collections::BTreeMap;
-
+use fastlane_testing::corpus;
 use proptest::prelude::*;
 use upf::rules::layout::drop_reason::DropReason;
 
+use super::nat_events::{AnyPacket, Event, play};
+use super::nat_input::{PASSES, input_of, inside_port, play_input};
 use super::*;
 
-/// An event.
-#[derive(Clone, Copy, Debug)]
-enum Event {
-    /// A user (false: the first one) sends from a port.
-    Up { other: bool, protocol: u8, port: u16, server: bool, data: u8 },
-    /// The data network sends to an external port: an offset in the blocks of both users.
-    Down { protocol: u8, offset: u16, from: u16 },
-    /// Time passes, in ticks.
-    Pass(u32),
+fn protocols() -> impl Strategy<Value = u8> {
+    prop_oneof![3 => Just(UDP), 1 => Just(TCP), 1 => Just(ICMP)]
 }
 
-fn protocols() -> impl Strategy<Value = u8> {
-    prop_oneof![3 => Just(UDP), 1 => Just(ICMP)]
+/// Packets of any octets behind a header that is right in most cases.
+fn any_packets() -> impl Strategy<Value = Event> {
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let octets = proptest::collection::vec(any::<u8>(), 1..80);
+    (flags, octets, protocols(), any::<bool>()).prop_map(
+        |(flags, mut octets, protocol, is_plain)| {
+            let (is_up, other, is_addressed, is_repaired) = flags;
+            if is_plain && octets.len() >= 20 {
+                octets[0] = 0x45;
+                octets[6..10].copy_from_slice(&[0, 0, 64, protocol]);
+            }
+            Event::Any(AnyPacket { is_up, other, is_addressed, is_repaired, octets })
+        },
+    )
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
-    let up = (any::<bool>(), protocols(), 0..90_u16, any::<bool>(), any::<u8>()).prop_map(
-        |(other, protocol, port, server, data)| {
-            let port = 3000 + port * 37;
-            Event::Up { other, protocol, port, server, data }
+    let up = (any::<bool>(), protocols(), 0..90_u16, any::<bool>(), any::<u8>(), any::<u8>());
+    let up = up.prop_map(|(other, protocol, port, server, control, data)| {
+        let port = inside_port(port);
+        Event::Up { other, protocol, port, server, control, data }
+    });
+    let down = (protocols(), 0..2 * PORTS, any::<u16>(), any::<u8>()).prop_map(
+        |(protocol, offset, from, control)| Event::Down { protocol, offset, from, control },
+    );
+    let between = (any::<bool>(), protocols(), 0..90_u16, 0..2 * PORTS).prop_map(
+        |(other, protocol, port, offset)| {
+            let port = inside_port(port);
+            Event::Between { other, protocol, port, offset }
         },
     );
-    let down = (protocols(), 0..2 * PORTS, any::<u16>())
-        .prop_map(|(protocol, offset, from)| Event::Down { protocol, offset, from });
-    let pass = prop_oneof![Just(26_u32), Just(65), Just(403)].prop_map(Event::Pass);
-    proptest::collection::vec(prop_oneof![12 => up, 8 => down, 1 => pass], 1..220)
-}
-
-/// User (false: the first one), protocol and inside port.
-type Key = (bool, u8, u16);
-
-/// Mappings: user, protocol and inside port to the external port and its age in ticks.
-#[derive(Default)]
-struct Model(BTreeMap<Key, (u16, u32)>);
-
-/// Ticks that the test itself may take. All times that pass are multiples of 13 ticks, so that no
-/// age is so close to a timer.
-const VAGUE: u32 = 3;
-
-impl Model {
-    fn timer(protocol: u8) -> u32 {
-        let timers = Timers::of([300, 60, 0, 0]);
-        if protocol == ICMP { timers.icmp } else { timers.udp }
-    }
-
-    fn pass(&mut self, ticks: u32) {
-        self.0.values_mut().for_each(|(_, age)| *age += ticks);
-    }
-
-    /// Returns the user and inside port of an external port; an age between the two limits is an
-    /// error of the test.
-    fn owner(&self, protocol: u8, external: u16) -> Option<(bool, u16)> {
-        let mut found = self.0.iter().filter(|((_, of, _), (port, age))| {
-            let timer = Self::timer(protocol);
-            assert!(*of != protocol || age.abs_diff(timer) >= VAGUE);
-            (*of, *port) == (protocol, external) && *age < timer
-        });
-        let first = found.next().map(|((other, _, port), _)| (*other, *port));
-        assert!(found.next().is_none(), "{external} has two owners");
-        first
-    }
-}
-
-fn run(events: &[Event]) {
-    let mut world = NatLane::new();
-    let mut model = Model::default();
-    for event in events {
-        match *event {
-            Event::Up { other, protocol, port, server, data } => {
-                up(&mut world, &mut model, (other, protocol, port), server, data);
-            }
-            Event::Down { protocol, offset, from } => {
-                let port = 1024 + BLOCK as u16 * PORTS + offset;
-                let from = (SERVER, from);
-                let flow = Flow { protocol, from, to: (EXTERNAL, port) };
-                let packet = match protocol {
-                    ICMP => echo(0, SERVER, EXTERNAL, port),
-                    _ => transport(flow, 0, b"answer"),
-                };
-                let before = world.lane.count(DropReason::NatNoMapping);
-                let got = world.down(&packet).map(|(tunnel, inner)| {
-                    let flow = flow_of(&inner);
-                    let address = if tunnel == OTHER_TEID { OTHER } else { USER };
-                    assert_eq!(flow.to.0, address);
-                    assert_eq!(
-                        flow.from,
-                        if protocol == ICMP { (SERVER, flow.to.1) } else { from }
-                    );
-                    (tunnel == OTHER_TEID, flow.to.1)
-                });
-                assert_eq!(got, model.owner(protocol, port));
-                let dropped = world.lane.count(DropReason::NatNoMapping) - before;
-                assert_eq!(dropped, u64::from(got.is_none()));
-            }
-            Event::Pass(ticks) => {
-                world.age_by_ticks(ticks);
-                model.pass(ticks);
-            }
-        }
-    }
-    world.received();
-    world.lane.check();
-}
-
-fn up(world: &mut NatLane, model: &mut Model, key: Key, server: bool, data: u8) {
-    let (other, protocol, port) = key;
-    let to = if server { SERVER } else { OTHER_SERVER };
-    let (session, address) = if other { (OTHER_SESSION, OTHER) } else { (SESSION, USER) };
-    let flow = Flow { protocol, from: (address, port), to: (to, 53) };
-    let packet = match protocol {
-        ICMP => echo(8, address, to, port),
-        _ => transport(flow, 0, &vec![data; usize::from(data)]),
-    };
-    let before = model.0.get(&key).copied();
-    let live = |(other_user, of, _): &(bool, u8, u16), age: u32| {
-        *other_user == other && age < Model::timer(*of)
-    };
-    let used = model.0.iter().filter(|(key, (_, age))| live(key, *age)).count();
-    let Some(left) = world.up_of(session, &packet).pop() else {
-        world.received(); // the ICMP error
-        let is_live = before.is_some_and(|(_, age)| live(&key, age));
-        assert!(!is_live, "a mapping was lost");
-        assert!(used > usize::from(PORTS) * 3 / 4, "{used} ports are in use");
-        model.0.remove(&key);
-        return;
-    };
-    let left = flow_of(&left);
-    let block = if other { OTHER_BLOCK } else { BLOCK };
-    assert!(left.from.0 == EXTERNAL && world.is_in_block(block, left.from.1));
-    assert_eq!(left.to.0, to);
-    if let Some((external, _)) = before.filter(|(_, age)| live(&key, *age)) {
-        assert_eq!(left.from.1, external, "the mapping changed");
-    }
-    let taken = |((of, protocol, port), (external, age)): (&(bool, u8, u16), &(u16, u32))| {
-        (*of, *protocol, *port) != key
-            && *external == left.from.1
-            && live(&(*of, *protocol, *port), *age)
-    };
-    assert!(!model.0.iter().any(taken), "port {} is given twice", left.from.1);
-    model.0.retain(|it, (external, _)| *external != left.from.1 || *it == key);
-    model.0.insert(key, (left.from.1, 0));
+    let error = (any::<bool>(), any::<u8>(), any::<u8>(), any::<u8>())
+        .prop_map(|(is_up, kind, code, length)| Event::Error { is_up, kind, code, length });
+    let pass = proptest::sample::select(&PASSES[..]).prop_map(Event::Pass);
+    let any = any_packets();
+    let one = prop_oneof![12 => up, 8 => down, 2 => between, 2 => error, 2 => any, 1 => pass];
+    proptest::collection::vec(one, 1..220)
 }
 
 proptest! {
@@ -157,8 +58,58 @@ proptest! {
     })]
     #[test]
     fn the_lane_translates_as_the_reference(events in events()) {
-        run(&events);
+        let mut world = NatLane::new();
+        play(&mut world, &events);
+        world.lane.check();
     }
+}
+
+/// Returns the inputs from which the fuzzer starts.
+fn seeds() -> Vec<(String, Vec<u8>)> {
+    // Each protocol: a packet of the user, the answer to each external port, an error about both.
+    let flows = (0..4_u8).flat_map(|protocol| {
+        let flags = protocol << 1;
+        let answers = (0..2 * PORTS as u8).flat_map(move |offset| [2, flags, offset, 16, 0, 53]);
+        let errors = [6, 0, 0, 1, 60, 6, 16, 0, 3, 60];
+        [0, flags, 7, 2, 3].into_iter().chain(answers).chain(errors)
+    });
+    // More ports than a block has, and again when their time is over.
+    let many = |protocol: u8| (0..90_u8).flat_map(move |port| [1, protocol << 1, port, 16, 0]);
+    let exhausted = many(0).chain([4, 2]).chain(many(3));
+    let between = (0..64_u8).flat_map(|offset| [0, 1, offset, 0, 0, 7, 0, offset, 64 + offset]);
+    let mut all = vec![
+        ("flows".to_owned(), flows.collect()),
+        ("exhausted".to_owned(), exhausted.collect()),
+        ("between-users".to_owned(), between.collect::<Vec<u8>>()),
+    ];
+    for (number, packet) in nat_input::kinds().iter().enumerate() {
+        let mapped = [0, 0, 0, 2, 3];
+        let input = [&mapped[..], &input_of(packet)].concat();
+        all.push((format!("any-{number}"), input));
+    }
+    all
+}
+
+/// Replays the corpus of the fuzzer.
+#[test]
+fn the_corpus_of_nat_is_replayed() {
+    corpus::seeds("upf_nat", seeds());
+    let mut world = NatLane::new();
+    corpus::replay("upf_nat", 16, |input| play_input(&mut world, input));
+    // The fuzzer starts from packets with each of these outcomes.
+    for reason in [
+        DropReason::ForwardedUplink,
+        DropReason::ForwardedDownlink,
+        DropReason::UserToUser,
+        DropReason::NatMappingMade,
+        DropReason::NatNoMapping,
+        DropReason::NatPortsExhausted,
+        DropReason::NatProtocol,
+        DropReason::TimeToLive,
+    ] {
+        assert!(world.lane.count(reason) > 0, "{reason:?}: {:?}", world.lane.drop_reasons());
+    }
+    world.lane.check();
 }
 
 /// Returns packets of every kind that NAT reads, to the external address and of the user.
