@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use fastlane::capture::{CaptureStream, Damaged, Label, Request};
+use fastlane::capture::{
+    CaptureFile, CaptureFileError, CaptureInterface, CaptureStream, Damaged, Label, Request,
+};
+use fastlane::describe::PortFacts;
 use fastlane::session::Client;
 
 use crate::Error;
 
 mod filter;
-mod output;
-
-use output::Output;
 
 /// Pause when no packet was captured.
 const REST: Duration = Duration::from_millis(1);
@@ -127,7 +127,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     let stop = stop_by_signal()?;
     let copies = client.capture(&request).map_err(|error| Error::Failed(error.to_string()))?;
     let path = (!to_output).then_some(arguments.write.as_path());
-    let output = Output::new(path, &client.application, request.snap_length)?;
+    let program = concat!("fastlane capture ", env!("CARGO_PKG_VERSION"));
+    let application = &client.application;
+    let interfaces: Vec<_> = application.ports.iter().map(interface).collect();
+    let output = CaptureFile::create(path, program, application, &interfaces, request.snap_length)?;
     let deadline = arguments.seconds.map(|seconds| Instant::now() + seconds);
     let limit = arguments.count.unwrap_or(u64::MAX);
     Capturing { client: Some(client), copies, output, limit }.run(&stop, deadline)?;
@@ -156,6 +159,25 @@ fn request(arguments: &Arguments, client: &Client) -> Result<Request, Error> {
     })
 }
 
+/// Returns the interface of a port: `af-xdp on eth0, native copy, 2 queues`.
+fn interface(port: &PortFacts) -> CaptureInterface {
+    let interface = port.interface.as_deref().map(|name| format!(" on {name}"));
+    let mode = if port.mode.is_empty() { String::new() } else { format!(", {}", port.mode) };
+    let queues = if port.queues == 1 { "queue" } else { "queues" };
+    let (driver, interface) = (&port.driver, interface.unwrap_or_default());
+    let description = format!("{driver}{interface}{mode}, {} {queues}", port.queues);
+    CaptureInterface { name: port.name.clone(), description }
+}
+
+impl From<CaptureFileError> for Error {
+    fn from(error: CaptureFileError) -> Self {
+        match error {
+            CaptureFileError::Output(error) => Self::Output(error),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
 /// Returns a flag that becomes true on SIGINT or SIGTERM.
 pub(crate) fn stop_by_signal() -> Result<Arc<AtomicBool>, Error> {
     let stop = Arc::new(AtomicBool::new(false));
@@ -173,7 +195,7 @@ struct Capturing {
     /// Connection to the application; `None` once the capture is stopped.
     client: Option<Client>,
     copies: CaptureStream,
-    output: Output,
+    output: CaptureFile,
     /// Maximum number of packets.
     limit: u64,
 }
@@ -243,7 +265,8 @@ impl Capturing {
             if output.packets() >= *limit {
                 return Err(Stop::Enough);
             }
-            output.add(&copy).map_err(Stop::Failed)
+            let interface = u32::from(copy.record.port.0);
+            output.add(interface, &copy, "").map_err(|error| Stop::Failed(error.into()))
         });
         output.write_out()?;
         match read {

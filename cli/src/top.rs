@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use fastlane::session::{self, Client, SessionError};
+use fastlane_terminal::{number, plain, screen as live};
 
 use crate::Error;
 
-mod number;
 mod rates;
 mod sample;
 mod screen;
@@ -51,15 +51,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     let client = attach(&arguments.application)?;
     let interval = arguments.interval;
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
-    let plain = arguments.plain || arguments.once || !terminal;
+    let is_plain = arguments.plain || arguments.once || !terminal;
     let mut stdout = io::stdout().lock();
     if arguments.json {
         totals(&client, interval, arguments.once, &mut stdout)?;
-    } else if plain {
+    } else if is_plain {
         tables(&client, interval, arguments.once, &mut stdout)?;
     } else {
         drop(stdout);
-        if screen::run(&client, interval)? == screen::End::Asked {
+        if live::run(&mut screen::Watched::new(&client), interval)? == live::End::Asked {
             return Ok(ExitCode::SUCCESS);
         }
     }
@@ -122,7 +122,7 @@ fn tables(
         let alive = pause(client, interval);
         let sample = Sample::take(client);
         let rates = Rates::between(&before, &sample);
-        write!(output, "{}", table::plain(&client.application, &rates))?;
+        write!(output, "{}", plain(&table::page(&client.application, &rates)))?;
         output.flush()?;
         if once || !alive {
             return Ok(());

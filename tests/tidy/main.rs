@@ -13,7 +13,7 @@ use std::process::Command;
 use source::{Source, root, sources};
 
 /// Crates of the workspace that each package may import. Tests may import anything.
-const IMPORTS: [(&str, &[&str]); 28] = [
+const IMPORTS: [(&str, &[&str]); 29] = [
     ("fastlane-wire", &[]),
     ("fastlane-table", &[]),
     ("fastlane-core", &["table", "wire"]),
@@ -31,6 +31,7 @@ const IMPORTS: [(&str, &[&str]); 28] = [
     ("fastlane-mirror", &["core", "netlink", "table"]),
     ("fastlane-netlink", &[]),
     ("fastlane-pfcp", &[]),
+    ("fastlane-terminal", &[]),
     ("fastlane-testing", &["core", "table", "wire"]),
     (
         "fastlane",
@@ -58,8 +59,8 @@ const IMPORTS: [(&str, &[&str]); 28] = [
     ("router", &[""]),
     ("traffic", &[""]),
     ("peer", &["kernel", "pfcp", "wire"]),
-    ("upf", &["", "pfcp"]),
-    ("fastlane-cli", &["", "agent", "kubernetes", "measure"]),
+    ("upf", &["", "pfcp", "terminal"]),
+    ("fastlane-cli", &["", "agent", "kubernetes", "measure", "terminal"]),
 ];
 
 /// Packages that are no part of the product: they may import anything, and no other imports them.

@@ -1,115 +1,36 @@
 //! Live screen of `fastlane top`.
 
 use std::io;
-use std::time::{Duration, Instant};
 
-use fastlane::describe::Application;
 use fastlane::session::Client;
-use ratatui::Frame;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use ratatui::layout::{Alignment, Constraint, Layout, Rect};
-use ratatui::style::{Modifier, Style};
-use ratatui::text::{Line, Text};
-use ratatui::widgets::{self, Cell, Paragraph, Row};
+use fastlane_terminal::Page;
+use fastlane_terminal::screen::Source;
 
 use super::rates::Rates;
 use super::sample::Sample;
-use super::table::{self, Table};
+use super::table;
 
-/// Interval at which keys and the end of the application are checked.
-const STEP: Duration = Duration::from_millis(100);
-
-/// Reason to leave the screen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// The user pressed a key.
-    Asked,
-    /// The application has ended.
-    Application,
+/// Application of which a screen shows the rates.
+pub(super) struct Watched<'a> {
+    client: &'a Client,
+    before: Option<Sample>,
 }
 
-/// Shows the application until it ends or a key is pressed.
-pub(super) fn run(client: &Client, interval: Duration) -> io::Result<End> {
-    let mut terminal = ratatui::try_init()?;
-    let end = show(client, interval, &mut terminal);
-    ratatui::try_restore()?;
-    end
-}
-
-fn show(
-    client: &Client,
-    interval: Duration,
-    terminal: &mut ratatui::DefaultTerminal,
-) -> io::Result<End> {
-    let mut before = Sample::take(client);
-    let mut rates = Rates::between(&before, &before);
-    loop {
-        terminal.draw(|frame| draw(frame, &client.application, &rates))?;
-        let due = before.taken + interval;
-        while Instant::now() < due {
-            if !client.is_alive() {
-                return Ok(End::Application);
-            }
-            let left = due.saturating_duration_since(Instant::now());
-            if event::poll(left.min(STEP))? {
-                match event::read()? {
-                    event if asks_to_end(&event) => return Ok(End::Asked),
-                    Event::Resize(..) => {
-                        terminal.draw(|frame| draw(frame, &client.application, &rates))?;
-                    }
-                    _ => {}
-                }
-            }
-        }
-        let sample = Sample::take(client);
-        rates = Rates::between(&before, &sample);
-        before = sample;
+impl<'a> Watched<'a> {
+    pub(super) const fn new(client: &'a Client) -> Self {
+        Self { client, before: None }
     }
 }
 
-fn asks_to_end(event: &Event) -> bool {
-    let Event::Key(key) = event else { return false };
-    let interrupt = key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
-    let leave = interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc);
-    key.kind == KeyEventKind::Press && leave
-}
-
-/// Draws all tables, clipped at the bottom and the right.
-pub(super) fn draw(frame: &mut Frame<'_>, application: &Application, rates: &Rates) {
-    let [title, middle, keys] =
-        Layout::vertical([Constraint::Length(2), Constraint::Fill(1), Constraint::Length(1)])
-            .areas(frame.area());
-    let text = Line::styled(table::title(application, rates), Modifier::BOLD);
-    frame.render_widget(Paragraph::new(text), title);
-    frame.render_widget(Line::styled("q: quit", Modifier::DIM), keys);
-    let mut rest = middle;
-    for table in table::all(application, rates) {
-        let rows = u16::try_from(table.rows.len()).unwrap_or(u16::MAX);
-        let height = rows.saturating_add(1).min(rest.height);
-        frame.render_widget(widget(&table), Rect { height, ..rest });
-        let next = height.saturating_add(1).min(rest.height);
-        rest = Rect { y: rest.y + next, height: rest.height - next, ..rest };
+impl Source for Watched<'_> {
+    fn page(&mut self) -> io::Result<Page> {
+        let sample = Sample::take(self.client);
+        let rates = Rates::between(self.before.as_ref().unwrap_or(&sample), &sample);
+        self.before = Some(sample);
+        Ok(table::page(&self.client.application, &rates))
     }
-}
 
-fn widget(table: &Table) -> widgets::Table<'static> {
-    let alignment = |column| match table.is_number(column) {
-        true => Alignment::Right,
-        false => Alignment::Left,
-    };
-    let row = |cells: Vec<String>| {
-        let cells = cells.into_iter().enumerate();
-        Row::new(
-            cells.map(|(column, cell)| Cell::new(Text::from(cell).alignment(alignment(column)))),
-        )
-    };
-    let headings = table.headings.iter().map(|heading| (*heading).to_owned()).collect();
-    let last = table.headings.len() - 1;
-    let widths = table.widths().into_iter().enumerate().map(|(column, width)| match column {
-        column if column == last => Constraint::Fill(1),
-        _ => Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX)),
-    });
-    widgets::Table::new(table.rows.iter().cloned().map(row), widths)
-        .header(row(headings).style(Style::new().add_modifier(Modifier::REVERSED)))
-        .column_spacing(2)
+    fn is_alive(&mut self) -> bool {
+        self.client.is_alive()
+    }
 }

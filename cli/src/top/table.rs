@@ -1,41 +1,13 @@
 //! Tables of rates, for the live screen and for plain output.
 
-use std::fmt::Write;
-
 use fastlane::describe::Application;
+use fastlane_terminal::number::{percent, short};
+use fastlane_terminal::{Page, Table};
 
-use super::number::{percent, short};
 use super::rates::{LaneRates, PortRates, Rates};
 
-/// Table with headings.
-pub(super) struct Table {
-    pub(super) headings: Vec<&'static str>,
-    pub(super) rows: Vec<Vec<String>>,
-    /// Number of text columns on the left. The next ones are numbers; the last is text again.
-    names: usize,
-}
-
-impl Table {
-    /// Returns the width of each column in characters.
-    pub(super) fn widths(&self) -> Vec<usize> {
-        let mut widths: Vec<usize> =
-            self.headings.iter().map(|text| text.chars().count()).collect();
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
-            }
-        }
-        widths
-    }
-
-    /// Returns true if a column contains numbers, which are aligned to the right.
-    pub(super) fn is_number(&self, column: usize) -> bool {
-        column >= self.names && column + 1 < self.headings.len()
-    }
-}
-
 /// Returns the title line.
-pub(super) fn title(application: &Application, rates: &Rates) -> String {
+fn title(application: &Application, rates: &Rates) -> String {
     format!(
         "{} {}, process {}, {:.1} s",
         application.name,
@@ -47,7 +19,7 @@ pub(super) fn title(application: &Application, rates: &Rates) -> String {
 
 /// Returns a row for each lane.
 fn lanes(rates: &Rates) -> Table {
-    let headings = vec![
+    let headings = [
         "lane",
         "cpu",
         "cpu used",
@@ -58,7 +30,8 @@ fn lanes(rates: &Rates) -> Table {
         "faults minor/major",
         "",
     ];
-    Table { headings, rows: rates.lanes.iter().map(lane).collect(), names: 0 }
+    let rows = rates.lanes.iter().map(lane).collect();
+    Table::new(&headings, 0, rows)
 }
 
 fn lane(lane: &LaneRates) -> Vec<String> {
@@ -78,7 +51,7 @@ fn lane(lane: &LaneRates) -> Vec<String> {
 /// Returns a row for each port in each lane.
 fn ports(application: &Application, rates: &Rates) -> Table {
     let headings =
-        vec!["lane", "port", "driver", "mode", "rx/s", "rx Gb/s", "tx/s", "tx Gb/s", "verdicts"];
+        ["lane", "port", "driver", "mode", "rx/s", "rx Gb/s", "tx/s", "tx Gb/s", "verdicts"];
     let rows = rates.ports.iter().filter_map(|port| {
         let facts = &application.ports[port.port];
         let verdicts =
@@ -95,7 +68,7 @@ fn ports(application: &Application, rates: &Rates) -> Table {
             verdicts.collect::<Vec<_>>().join(", "),
         ])
     });
-    Table { headings, rows: rows.collect(), names: 4 }
+    Table::new(&headings, 4, rows.collect())
 }
 
 fn gigabits(bits: f64) -> String {
@@ -107,12 +80,12 @@ fn down(application: &Application, rates: &Rates) -> Table {
     let rows = rates.ports.iter().filter_map(|port| {
         Some(vec![application.ports[port.port].name.clone(), port.down?.to_owned()])
     });
-    Table { headings: vec!["port", "down because of"], rows: rows.collect(), names: 2 }
+    Table::new(&["port", "down because of"], 2, rows.collect())
 }
 
 /// Returns a row for each lane that exchanges packets with others.
 fn passing(rates: &Rates) -> Table {
-    let headings = vec!["lane", "rx/s", "passed on/s", "shown/s", "busiest of 256 shards", ""];
+    let headings = ["lane", "rx/s", "passed on/s", "shown/s", "busiest of 256 shards", ""];
     let changes = rates.ports.iter().any(|port| port.passed.is_some());
     let lanes = rates.lanes.iter().filter(|_| changes);
     let rows = lanes.map(|lane| {
@@ -128,7 +101,7 @@ fn passing(rates: &Rates) -> Table {
             String::new(),
         ]
     });
-    Table { headings, rows: rows.collect(), names: 0 }
+    Table::new(&headings, 0, rows.collect())
 }
 
 /// Returns a row for each drop reason since the start.
@@ -145,8 +118,8 @@ fn losses(application: &Application, rates: &Rates) -> Table {
             ]
         })
     });
-    let headings = vec!["lane", "port", "lost because of", "lost/s", "lost since start", ""];
-    Table { headings, rows: rows.collect(), names: 3 }
+    let headings = ["lane", "port", "lost because of", "lost/s", "lost since start", ""];
+    Table::new(&headings, 3, rows.collect())
 }
 
 /// Returns a row for each steering result since the start.
@@ -157,11 +130,7 @@ fn steering(application: &Application, rates: &Rates) -> Table {
             vec![place(port), name, (*result).to_owned(), short(*rate), String::new()]
         })
     });
-    Table {
-        headings: vec!["lane", "port", "steering", "frames/s", ""],
-        rows: rows.collect(),
-        names: 3,
-    }
+    Table::new(&["lane", "port", "steering", "frames/s", ""], 3, rows.collect())
 }
 
 /// Returns the number of the lane, or an empty string outside the lanes.
@@ -169,34 +138,10 @@ fn place(port: &PortRates) -> String {
     port.lane.map_or_else(String::new, |lane| lane.to_string())
 }
 
-/// Returns all tables with rows, the most important first.
-pub(super) fn all(application: &Application, rates: &Rates) -> Vec<Table> {
+/// Returns the title and all tables, the most important first.
+pub(super) fn page(application: &Application, rates: &Rates) -> Page {
     let mut tables = vec![lanes(rates), down(application, rates)];
     tables.extend([ports(application, rates), passing(rates)]);
     tables.extend([losses(application, rates), steering(application, rates)]);
-    tables.retain(|table| !table.rows.is_empty());
-    tables
-}
-
-/// Returns all tables as text, followed by an empty line.
-pub(super) fn plain(application: &Application, rates: &Rates) -> String {
-    let mut text = title(application, rates);
-    text.push('\n');
-    for table in all(application, rates) {
-        let widths = table.widths();
-        let headings = table.headings.iter().map(|heading| (*heading).to_owned()).collect();
-        for row in [&headings].into_iter().chain(&table.rows) {
-            let mut line = String::new();
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let _ = match table.is_number(column) {
-                    true => write!(line, "{cell:>width$}  "),
-                    false => write!(line, "{cell:<width$}  "),
-                };
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-    }
-    text.push('\n');
-    text
+    Page { title: title(application, rates), tables }
 }

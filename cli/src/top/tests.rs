@@ -129,7 +129,7 @@ const TABLES: [&[&str]; 5] = [
 
 #[test]
 fn lines_are_aligned() {
-    let text = table::plain(&application(), &rates());
+    let text = plain(&table::page(&application(), &rates()));
     let expected = [&["macswap 0.1.0, process 4711, 2.0 s"], &*TABLES.concat()].concat();
     assert_eq!(text, format!("{}\n\n", expected.join("\n")));
 }
@@ -139,7 +139,7 @@ fn a_port_that_is_down_is_shown_with_the_reason() {
     let (application, counters) = (application(), Counters::create(1, 2).unwrap());
     counters.set_down_reason(1, Some(DownReason::Removed));
     let sample = Sample::read(&application, &counters, |_| None);
-    let text = table::plain(&application, &Rates::between(&sample, &sample));
+    let text = plain(&table::page(&application, &Rates::between(&sample, &sample)));
     assert!(text.contains("port  down because of\nwire  removed\n"), "{text}");
 }
 
@@ -147,7 +147,7 @@ fn a_port_that_is_down_is_shown_with_the_reason() {
 fn the_screen_shows_the_same() {
     let mut terminal = Terminal::new(TestBackend::new(100, 20)).unwrap();
     let rates = rates();
-    terminal.draw(|frame| screen::draw(frame, &application(), &rates)).unwrap();
+    terminal.draw(|frame| live::draw(frame, &table::page(&application(), &rates))).unwrap();
     let text = terminal.backend().to_string();
     // The backend's lines are in quotation marks and padded.
     let shown: Vec<&str> = text.lines().map(|line| line.trim_matches('"').trim_end()).collect();
@@ -164,7 +164,7 @@ fn the_screen_shows_the_same() {
 fn nothing_lost_is_not_mentioned() {
     let (application, counters) = (application(), Counters::create(1, 2).unwrap());
     let sample = Sample::read(&application, &counters, |_| None);
-    let text = table::plain(&application, &Rates::between(&sample, &sample));
+    let text = plain(&table::page(&application, &Rates::between(&sample, &sample)));
     assert!(!text.contains("lost") && !text.contains("steering"), "{text}");
 }
 
@@ -172,7 +172,8 @@ fn nothing_lost_is_not_mentioned() {
 fn a_small_screen_is_no_reason_to_panic() {
     for (width, height) in [(1, 1), (10, 3), (40, 5)] {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| screen::draw(frame, &application(), &rates())).unwrap();
+        let page = table::page(&application(), &rates());
+        terminal.draw(|frame| live::draw(frame, &page)).unwrap();
     }
 }
 

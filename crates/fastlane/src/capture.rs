@@ -33,11 +33,14 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use fastlane_capture::{Event, Instruction, MAX_INSTRUCTIONS, Record};
+pub use fastlane_capture::{Event, Instruction, MAX_INSTRUCTIONS, Program, Record};
 pub use fastlane_local::pcap::pcapng;
 
+mod capture_file;
 mod captures;
 mod stream;
+
+pub use capture_file::{CaptureFile, CaptureFileError, CaptureInterface};
 
 pub(crate) use captures::Captures;
 pub use stream::{CaptureStream, CapturedPacket, Damaged};

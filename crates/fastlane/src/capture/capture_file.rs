@@ -1,4 +1,4 @@
-//! Output of a capture as pcapng.
+//! Captured packets as a pcapng file or on the standard output.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -7,81 +7,125 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fastlane::capture::{CapturedPacket, Event, pcapng};
-use fastlane::describe::{Application, PortFacts};
-use fastlane::{PortId, RawVerdict, Verdict};
+use fastlane_capture::Event;
+use fastlane_core::{PortId, RawVerdict, Verdict};
+use fastlane_local::pcap::pcapng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::Error;
+use super::CapturedPacket;
+use crate::describe::Application;
 
 /// Size of the write buffer in bytes.
 const SPACE: usize = 1 << 18;
 
-/// Writer of a pcapng file or of standard output.
-pub(super) struct Output {
+/// Error of a capture file.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureFileError {
+    /// The file cannot be created or written.
+    #[error("{}: cannot be written ({source}); name another file", path.display())]
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the kernel.
+        source: io::Error,
+    },
+    /// The standard output cannot be written. A reader that has closed it is
+    /// [`ErrorKind::BrokenPipe`](io::ErrorKind::BrokenPipe).
+    #[error("the output cannot be written: {0}")]
+    Output(io::Error),
+}
+
+/// Interface of a capture file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaptureInterface {
+    /// Name of the interface.
+    pub name: String,
+    /// Description for people.
+    pub description: String,
+}
+
+/// Writer of captured packets.
+#[derive(Debug)]
+pub struct CaptureFile {
     file: File,
     /// Path of the file; `None` for standard output.
     path: Option<PathBuf>,
     space: Vec<u8>,
     comment: String,
+    /// Names of the application's ports.
     ports: Vec<String>,
     /// Offset from `CLOCK_MONOTONIC` to `CLOCK_REALTIME` in nanoseconds.
     offset: u64,
     packets: u64,
 }
 
-impl Output {
-    /// Writes the headers of a capture to a file or, without a path, to standard output.
-    pub(super) fn new(
+impl CaptureFile {
+    /// Writes the headers of a capture of `application` by `program` to a file or, without a path,
+    /// to the standard output.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn create(
         path: Option<&Path>,
+        program: &str,
         application: &Application,
+        interfaces: &[CaptureInterface],
         snap_length: u32,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, CaptureFileError> {
         let file = match path {
-            Some(path) => File::create(path).map_err(|error| {
-                let path = path.display();
-                Error::Failed(format!("{path}: cannot be written ({error}); name another file"))
-            })?,
-            None => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+            Some(path) => File::create(path)
+                .map_err(|source| CaptureFileError::File { path: path.to_owned(), source })?,
+            None => {
+                let output = io::stdout().as_fd().try_clone_to_owned();
+                File::from(output.map_err(CaptureFileError::Output)?)
+            }
         };
         let real = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let offset = (real.as_nanos() as u64).wrapping_sub(fastlane::now());
+        let offset = (real.as_nanos() as u64).wrapping_sub(fastlane_core::now());
         let mut space = Vec::with_capacity(2 * SPACE);
         let Application { name, version, pid, .. } = application;
-        let program = concat!("fastlane capture ", env!("CARGO_PKG_VERSION"));
         pcapng::section(&mut space, program, &format!("{name} {version}, process {pid}"));
-        for port in &application.ports {
-            let (name, description) = (port.name.as_str(), describe(port));
-            let interface = pcapng::Interface { name, description: &description, snap_length };
-            pcapng::interface(&mut space, &interface);
+        for CaptureInterface { name, description } in interfaces {
+            pcapng::interface(&mut space, &pcapng::Interface { name, description, snap_length });
         }
         let ports = application.ports.iter().map(|port| port.name.clone()).collect();
         let path = path.map(Path::to_owned);
-        let mut output =
+        let mut file =
             Self { file, path, space, comment: String::new(), ports, offset, packets: 0 };
-        output.write_out()?; // so that whoever reads it knows the ports before there are packets
-        Ok(output)
+        file.write_out()?; // so that whoever reads it knows the interfaces before there are packets
+        Ok(file)
     }
 
     /// Returns the number of packets written.
-    pub(super) fn packets(&self) -> u64 {
+    #[must_use]
+    pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Appends a packet. Packets of unknown ports are ignored.
-    pub(super) fn add(&mut self, copy: &CapturedPacket<'_>) -> Result<(), Error> {
+    /// Appends a packet to an interface, with lane and verdict as its comment, and with `more`
+    /// about it. Packets of unknown ports are ignored.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn add(
+        &mut self,
+        interface: u32,
+        copy: &CapturedPacket<'_>,
+        more: &str,
+    ) -> Result<(), CaptureFileError> {
         let record = &copy.record;
         if usize::from(record.port.0) >= self.ports.len() {
             return Ok(());
         }
         self.comment.clear();
         comment(&mut self.comment, copy, &self.ports);
+        self.comment.push_str(more);
         let direction = match record.event {
             Event::Arrived => pcapng::Direction::Inbound,
             _ => pcapng::Direction::Outbound,
         };
         let packet = pcapng::Packet {
-            interface: u32::from(record.port.0),
+            interface,
             time: record.time.wrapping_add(self.offset),
             bytes: record.bytes,
             length: record.length,
@@ -94,33 +138,30 @@ impl Output {
     }
 
     /// Flushes the buffer.
-    pub(super) fn write_out(&mut self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_out(&mut self) -> Result<(), CaptureFileError> {
         let written = self.file.write_all(&self.space);
         self.space.clear();
-        written.map_err(|error| match &self.path {
-            Some(path) => Error::Failed(format!("{}: {error}", path.display())),
-            None => Error::Output(error),
+        written.map_err(|source| match &self.path {
+            Some(path) => CaptureFileError::File { path: path.clone(), source },
+            None => CaptureFileError::Output(source),
         })
     }
 
     /// Fails if the reader of standard output has closed it.
-    pub(super) fn is_wanted(&self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// The reader has closed it.
+    pub fn is_wanted(&self) -> Result<(), CaptureFileError> {
         let mut events = [PollFd::new(&self.file, PollFlags::empty())];
         let _ = poll(&mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
         if self.path.is_none() && events[0].revents().contains(PollFlags::ERR) {
-            return Err(Error::Output(io::ErrorKind::BrokenPipe.into()));
+            return Err(CaptureFileError::Output(io::ErrorKind::BrokenPipe.into()));
         }
         Ok(())
     }
-}
-
-/// Returns the description of a port: `af-xdp on eth0, native copy, 2 queues`.
-fn describe(port: &PortFacts) -> String {
-    let interface = port.interface.as_deref().map(|name| format!(" on {name}"));
-    let mode = if port.mode.is_empty() { String::new() } else { format!(", {}", port.mode) };
-    let queues = if port.queues == 1 { "queue" } else { "queues" };
-    let (driver, interface) = (&port.driver, interface.unwrap_or_default());
-    format!("{driver}{interface}{mode}, {} {queues}", port.queues)
 }
 
 /// Appends the lane and the verdict of a packet.

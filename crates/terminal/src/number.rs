@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 /// Parses an interval such as `1s`, `500ms`, `2.5s` or `1m`, from 100 ms to one hour.
-pub(super) fn interval(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// The reason why it is none.
+pub fn interval(text: &str) -> Result<Duration, String> {
     let unit = text.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
     let amount = text[..text.len() - unit.len()].parse::<f64>();
     let factor = match unit {
@@ -21,7 +24,8 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
 }
 
 /// Formats three digits with a decimal prefix: `0`, `12.3`, `456 k`, `7.89 M`.
-pub(super) fn short(value: f64) -> String {
+#[must_use]
+pub fn short(value: f64) -> String {
     const PREFIXES: [&str; 5] = ["", " k", " M", " G", " T"];
     let mut scaled = value;
     let mut prefix = 0;
@@ -46,7 +50,8 @@ pub(super) fn short(value: f64) -> String {
 }
 
 /// Formats a share as a percentage; a non-zero share is never shown as 0 %.
-pub(super) fn percent(share: f64) -> String {
+#[must_use]
+pub fn percent(share: f64) -> String {
     match share * 100.0 {
         percent if percent > 0.0 && percent < 0.1 => "<0.1 %".to_owned(),
         percent if percent > 0.0 && percent < 9.95 => format!("{percent:.1} %"),
