@@ -17,10 +17,12 @@ mod drain_control;
 mod listener;
 mod metrics;
 mod query;
+mod rate_sampler;
 mod refusal;
 pub mod reload_client;
 mod reload_control;
 mod server;
+pub mod top_client;
 pub mod view;
 
 pub use metrics::Snapshot;

@@ -63,6 +63,9 @@ pub struct Settings {
     /// Listening address of the HTTP API and metrics; null disables them. Default: 127.0.0.1:8805.
     #[serde(default = "api")]
     pub api: Option<SocketAddr>,
+    /// Stream of usage records for collectors. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage_export: Option<UsageExport>,
     /// Names of network instances by [`InstanceId`], also of those that a reload has removed. Empty
     /// before the first reload: the names are then in alphabetical order.
     #[serde(skip)]
@@ -270,6 +273,17 @@ impl Default for Gtp {
             udp_source_port: SourcePort::Registered,
         }
     }
+}
+
+/// Stream of usage records, as lines of JSON.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct UsageExport {
+    /// Absolute path of the Unix socket on which the control plane listens for collectors.
+    pub socket: String,
+    /// Seconds between two records of the usage of each session. Default: only usage reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval_s: Option<u32>,
 }
 
 /// Predefined rule, which the control plane function activates by name.

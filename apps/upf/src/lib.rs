@@ -5,8 +5,9 @@
 //! control plane means them, [`config`] the configuration, [`rules`] what the user plane reads,
 //! [`datapath`] the application on the lanes, [`transactions`] the PFCP transactions, [`store`] the
 //! sessions that outlive the process, [`alloc`] the allocation of SEIDs, TEIDs and UE addresses,
-//! [`usage`] usage reporting, [`pfcp`] the PFCP server, [`api`] what operators see, [`supervisor`]
-//! the command line and the processes. Without the feature `control-plane` there are only the
+//! [`usage`] usage reporting, [`pfcp`] the PFCP server, [`export`] the stream of usage records,
+//! [`api`] what operators see, [`capture`] the capture of a session, [`supervisor`] the command line
+//! and the processes. Without the feature `control-plane` there are only the
 //! model, the rules and the datapath.
 
 #![forbid(unsafe_code)]
@@ -17,8 +18,12 @@
 pub mod alloc;
 #[cfg(feature = "control-plane")]
 pub mod api;
+#[cfg(feature = "control-plane")]
+pub mod capture;
 pub mod config;
 pub mod datapath;
+#[cfg(feature = "control-plane")]
+pub mod export;
 #[cfg(feature = "control-plane")]
 pub mod pfcp;
 pub mod rules;

@@ -14,7 +14,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use upf::api::TraceSubject;
 use upf::api::client::{self, ClientError, Request};
+use upf::api::top_client::{self, TopOptions};
+use upf::api::view::CaptureSubject;
 use upf::api::{drain_client, reload_client};
+use upf::capture::CaptureOptions;
 use upf::supervisor;
 use upf::supervisor::supervise::{Plan, end_with_supervisor, supervise};
 
@@ -115,6 +118,55 @@ impl Packet {
     }
 }
 
+/// Options of `upf capture`.
+#[derive(Debug, Args)]
+struct Capture {
+    /// SUPI (imsi-001010000000001), SEID (0x10000002a), or UE address.
+    who: CaptureSubject,
+    /// Output file; `-` is standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    write: PathBuf,
+    /// Maximum number of octets per packet.
+    #[arg(short, long, value_name = "OCTETS", default_value_t = 1 << 18,
+        value_parser = clap::value_parser!(u32).range(1..=1 << 18))]
+    snaplen: u32,
+    /// End after this number of packets.
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End after this number of seconds.
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
+    /// Address of the API: `app.api` of the configuration.
+    #[arg(long, default_value_t = client::API)]
+    api: SocketAddr,
+}
+
+/// Options of `upf top`.
+#[derive(Debug, Args)]
+struct Top {
+    /// Interval, such as `1s`, `500ms` or `2.5s` (100ms to 1m).
+    #[arg(long, default_value = "1s", value_parser = interval)]
+    interval: Duration,
+    /// Maximum number of sessions.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    most: u16,
+    /// Print the rates of one interval and exit.
+    #[arg(long)]
+    once: bool,
+    /// Print tables instead of a live screen; the default without a terminal.
+    #[arg(long, conflicts_with = "json")]
+    plain: bool,
+    #[command(flatten)]
+    asked: ApiArguments,
+}
+
+/// Parses an interval of `upf top`. The UPF forgets its readings soon after a minute.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = fastlane_terminal::number::interval(text)?;
+    let is_short = interval <= Duration::from_secs(60);
+    is_short.then_some(interval).ok_or_else(|| "at most 1m".to_owned())
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the fast path only: the lanes and the tables.
@@ -142,6 +194,11 @@ enum Command {
         #[command(flatten)]
         asked: ApiArguments,
     },
+    /// Capture the packets of a session on N3 and N6 as pcapng, live: `upf capture imsi-... | \
+    /// wireshark -k -i -`. Lanes copy packets only while a capture runs, and never wait for it.
+    Capture(Capture),
+    /// Show the busiest sessions of a running UPF and the packets that it drops, by reason.
+    Top(Top),
     /// Apply the configuration file of a running UPF while packets flow, and print each change.
     /// Keys that cannot change without a restart are named, and then nothing is changed.
     Reload {
@@ -198,6 +255,8 @@ fn main() -> ExitCode {
         Command::Sessions { seid: Some(seid), asked, .. } => tell(&asked, &Request::Session(seid)),
         Command::Sessions { seid: None, most, asked } => tell(&asked, &Request::Sessions(most)),
         Command::Trace { who, packet, asked } => tell(&asked, &Request::Trace(who, packet.asked())),
+        Command::Capture(it) => capture(it),
+        Command::Top(it) => top(&it),
         Command::Drain { wait, at_end, asked } => {
             if at_end && let Err(error) = supervisor::wait_for_end() {
                 eprintln!("upf: cannot handle signals: {error}");
@@ -226,6 +285,47 @@ fn reload(config: Option<&Path>, is_applied: bool, asked: &ApiArguments) -> Exit
         path = Some(std::fs::canonicalize(config).unwrap_or_else(|_| config.to_owned()));
     }
     show(reload_client::reload(api, path.as_deref(), is_applied, asked.json))
+}
+
+fn capture(Capture { who, write, snaplen, count, seconds, api }: Capture) -> ExitCode {
+    let stop = match supervisor::stop_by_signal() {
+        Ok(stop) => stop,
+        Err(error) => {
+            eprintln!("upf: cannot handle signals: {error}");
+            return ExitCode::from(5);
+        }
+    };
+    let options = CaptureOptions {
+        subject: who,
+        file: (write.as_os_str() != "-").then_some(write),
+        snap_length: snaplen,
+        count,
+        duration: seconds.map(Duration::from_secs),
+    };
+    match upf::capture::capture(api, &options, &stop) {
+        Err(error) if !error.is_closed_output() => {
+            eprintln!("upf: {error}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+fn top(Top { interval, most, once, plain, asked }: &Top) -> ExitCode {
+    let options = TopOptions {
+        interval: *interval,
+        limit: (*most).into(),
+        is_once: *once,
+        is_json: asked.json,
+        is_plain: *plain,
+    };
+    match top_client::top(asked.api, &options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("upf: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn tell(asked: &ApiArguments, question: &Request) -> ExitCode {

@@ -27,7 +27,7 @@ pub mod blackhole_routes;
 mod end_signals;
 pub mod supervise;
 
-pub use end_signals::wait_for_end;
+pub use end_signals::{stop_by_signal, wait_for_end};
 
 /// Name of the program, and of its session unless the configuration has another one.
 pub const NAME: &str = "upf";
@@ -91,7 +91,7 @@ pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error>
     if let Err(error) = &keeper {
         tracing::warn!("a fast path process that dies cannot hand its resources over: {error}");
     }
-    let mut backend = Backend::open(&settings).map_err(Error::application)?;
+    let mut backend = Backend::open(&settings, &session).map_err(Error::application)?;
     tracing::info!("running; waiting for the fast path at {session}");
     let file = ConfigurationFile {
         first: RunningConfig::new(&configuration, settings),
@@ -135,7 +135,14 @@ pub fn warnings(settings: &Settings) -> Vec<String> {
              use 127.0.0.1, or protect it"
         )
     });
-    n4.chain(open_n4(settings)).chain(pools).chain(api).collect()
+    n4.chain(open_n4(settings)).chain(pools).chain(api).chain(no_directory(settings)).collect()
+}
+
+/// Returns the warning that the directory of the usage export does not exist, if so.
+fn no_directory(settings: &Settings) -> Option<String> {
+    let socket = Path::new(&settings.usage_export.as_ref()?.socket);
+    let directory = socket.parent().filter(|it| !it.is_dir())?.display();
+    Some(format!("app.usage-export.socket: there is no directory {directory}; create it"))
 }
 
 /// Returns the warning that any address may associate, if so.

@@ -6,6 +6,8 @@
 //! also in its record.
 //! [`Requests`] has our own, which are retransmitted each T1 and sent N1 times in all.
 
+mod usage_records;
+
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,6 +16,10 @@ use fastlane_pfcp::Message;
 use crate::rules::layout::message::PathMessage;
 use crate::session::SessionIndex;
 use crate::time::Now;
+
+pub use usage_records::{
+    Counts, ReportCarrier, SessionIdentity, UsageEvent, UsageRecord, UsageRecords,
+};
 
 /// Key of a request. A second request with the same key is a retransmission and gets the same
 /// response. A restarted peer may reuse a sequence number with other content; that is another
@@ -82,6 +88,8 @@ pub struct Outbox {
     pub lanes: Vec<LaneMessage>,
     /// Peers whose neighbours Linux must resolve.
     pub neighbours: Vec<IpAddr>,
+    /// Usage records for collectors.
+    pub usage: UsageRecords,
 }
 
 impl Outbox {
@@ -111,6 +119,7 @@ impl Outbox {
         self.datagrams.clear();
         self.lanes.clear();
         self.neighbours.clear();
+        self.usage.clear();
     }
 }
 

@@ -98,12 +98,14 @@ mod engine;
 mod evaluate;
 mod measurement;
 mod peer_tunnels;
+mod readings;
 mod reports;
 
 pub use detours::redirect;
 pub use engine::{ReportContext, SessionBackend, Usage, UsageStatistics};
 pub use evaluate::Outcome;
 pub use measurement::{Meter, STOP_OF_TRAFFIC_S, StateSlots, next, settle, update};
+pub use readings::{CountedPeriod, Readings};
 pub use reports::write_usage;
 pub use reports::{
     DURATION, MOST, PACKETS, VOLUME, collect_all, collect_for_response, forget_notified, take,

@@ -1,12 +1,12 @@
 //! API backend: answers queries of the API in the control plane's loop.
 
-use std::os::fd::{AsFd, BorrowedFd};
-
 use fastlane::slow::{SlowError, SlowPath};
 use fastlane::table::{ArrayWriter, EntryId, Spec, State};
+use rustix::event::{PollFd, PollFlags};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::api::view::{DrainView, DryRun, ExternalView};
+use super::rate_sampler::{Outcomes, RateSampler};
+use crate::api::view::{CapturePlan, DrainView, DryRun, ExternalView, TopView};
 use crate::api::{
     self, Api, ApiError, NodeView, Query, QueryReceiver, RouteSource, Snapshot, TraceSubject,
     answer,
@@ -14,6 +14,7 @@ use crate::api::{
 use crate::config::{Role, Settings};
 use crate::datapath::DROP_REASON_WORDS;
 use crate::datapath::classify::{Action, Classifier, PacketFields};
+use crate::export::{ExportError, UsageExporter};
 use crate::pfcp::associations::Association;
 use crate::pfcp::run::LoopService;
 use crate::pfcp::{Node, ReloadReport, Reloader};
@@ -24,6 +25,7 @@ use crate::rules::layout::table;
 use crate::rules::publish::Published;
 use crate::session::{InstanceId, Network, Session, SessionIndex};
 use crate::time::Now;
+use crate::transactions::UsageRecord;
 
 /// Queries answered per iteration of the loop.
 const QUESTIONS: usize = 4;
@@ -34,16 +36,87 @@ pub(crate) struct Backend {
     configured: Configured,
     /// Counters of the attached fast path's lanes.
     fast: Option<(SlowPath, State<DROP_REASON_WORDS>)>,
+    sampler: RateSampler,
+    exporter: Option<UsageExporter>,
+    /// Path of the fast path's session socket.
+    session_socket: String,
+}
+
+/// Reason why a service beside the node cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BackendError {
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    #[error(transparent)]
+    Export(#[from] ExportError),
 }
 
 impl Backend {
-    /// Serves the API where the settings say.
-    pub(crate) fn open(settings: &Settings) -> Result<Self, ApiError> {
+    /// Serves the API, and exports usage, where the settings say.
+    pub(crate) fn open(settings: &Settings, session: &str) -> Result<Self, BackendError> {
         let api = settings.api.map(api::serve).transpose()?;
         if let Some((api, _)) = &api {
             tracing::info!("the API is at http://{}", api.address());
         }
-        Ok(Self { api, configured: Configured::new(settings), fast: None })
+        let exporter = UsageExporter::open(settings, Now::read())?;
+        let configured = Configured::new(settings);
+        let session_socket = match std::path::absolute(session) {
+            Ok(path) => path.to_string_lossy().into_owned(),
+            Err(_) => session.to_owned(),
+        };
+        let sampler = RateSampler::default();
+        Ok(Self { api, configured, fast: None, sampler, exporter, session_socket })
+    }
+
+    /// Returns packets and octets by outcome, over all lanes.
+    fn outcomes(&self) -> Outcomes {
+        let Some((_, counts)) = &self.fast else { return Outcomes::new() };
+        DROP_REASONS.iter().map(|it| (*it, counts.read(EntryId(*it as u32)))).collect()
+    }
+
+    /// Continues a scan for the busiest sessions, and replies when it is complete.
+    fn sample(&mut self, node: &Node, now: Now) {
+        let mut sampler = std::mem::take(&mut self.sampler);
+        let done = sampler.advance(node.sessions(), &|| self.outcomes(), now);
+        let is_scanning = sampler.is_scanning();
+        self.sampler = sampler;
+        if let Some((queries, top)) = done {
+            for query in queries {
+                let view = BackendView { top: Some(&top), ..BackendView::new(self, node) };
+                let _ = query.answer.send(answer(&query.query, &view));
+            }
+        } else if is_scanning && let Some((_, receiver)) = &self.api {
+            receiver.ring();
+        }
+    }
+
+    /// Serves queries, until one has reloaded the configuration.
+    fn answer_queries(&mut self, node: &mut Node, reloader: &mut Reloader<'_>, now: Now) {
+        for _ in 0..QUESTIONS {
+            if reloader.is_reloaded() {
+                return;
+            }
+            let query = self.api.as_ref().and_then(|(_, receiver)| receiver.next());
+            let Some(query) = query else { return };
+            let mut reload = ReloadReport::default();
+            match &query.query {
+                Query::Top(_) => {
+                    self.sampler.ask(query);
+                    continue;
+                }
+                Query::StartDrain(period_s) => node.drain(now, *period_s),
+                // The reply tells if the process is ending.
+                Query::EndDrain => drop(node.undrain(now)),
+                Query::Reload { config, is_applied } => {
+                    reload = reloader.reload_from(config.as_deref(), node.sessions(), *is_applied);
+                    log_reload(&reload, *is_applied);
+                }
+                _ => {}
+            }
+            // The client may have disconnected.
+            let view = BackendView { reload, ..BackendView::new(self, node) };
+            let _ = query.answer.send(answer(&query.query, &view));
+        }
     }
 }
 
@@ -84,32 +157,30 @@ impl LoopService for Backend {
         self.configured = Configured::new(settings);
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.api.as_ref().map(|(_, receiver)| receiver.as_fd())
+    fn exports_usage(&self) -> bool {
+        self.exporter.is_some()
+    }
+
+    fn take_records(&mut self, records: Vec<UsageRecord>) {
+        if let Some(exporter) = self.exporter.as_mut().filter(|_| !records.is_empty()) {
+            exporter.take_records(&records, Now::read());
+        }
+    }
+
+    fn poll<'a>(&'a self, descriptors: &mut Vec<PollFd<'a>>) {
+        descriptors
+            .extend(self.api.as_ref().map(|(_, receiver)| PollFd::new(receiver, PollFlags::IN)));
+        if let Some(exporter) = &self.exporter {
+            exporter.poll(descriptors);
+        }
     }
 
     fn serve(&mut self, node: &mut Node, reloader: &mut Reloader<'_>, now: Now) {
-        let Some((_, receiver)) = &self.api else { return };
-        for _ in 0..QUESTIONS {
-            if reloader.is_reloaded() {
-                return;
-            }
-            let Some(query) = receiver.next() else { return };
-            let mut reload = ReloadReport::default();
-            match &query.query {
-                Query::StartDrain(period_s) => node.drain(now, *period_s),
-                // The reply tells if the process is ending.
-                Query::EndDrain => drop(node.undrain(now)),
-                Query::Reload { config, is_applied } => {
-                    reload = reloader.reload_from(config.as_deref(), node.sessions(), *is_applied);
-                    log_reload(&reload, *is_applied);
-                }
-                _ => {}
-            }
-            // The client may have disconnected.
-            let view = BackendView { backend: self, node, reload };
-            let _ = query.answer.send(answer(&query.query, &view));
+        if let Some(exporter) = &mut self.exporter {
+            exporter.serve(node.sessions(), now);
         }
+        self.answer_queries(node, reloader, now);
+        self.sample(node, now);
     }
 }
 
@@ -126,9 +197,15 @@ struct BackendView<'a> {
     backend: &'a Backend,
     node: &'a Node,
     reload: ReloadReport,
+    /// Result of the last scan for the busiest sessions.
+    top: Option<&'a TopView>,
 }
 
-impl BackendView<'_> {
+impl<'a> BackendView<'a> {
+    fn new(backend: &'a Backend, node: &'a Node) -> Self {
+        Self { backend, node, reload: ReloadReport::default(), top: None }
+    }
+
     /// Returns the Node IDs of associations with their numbers of sessions.
     fn by_association(&self) -> Vec<(String, usize)> {
         let all = self.node.associations();
@@ -205,6 +282,16 @@ impl NodeView for BackendView<'_> {
         dry_run(self.node.sessions().published(), session, &fields)
     }
 
+    fn top(&self) -> TopView {
+        self.top.cloned().unwrap_or_default()
+    }
+
+    fn capture_plan(&self, sessions: &[Session]) -> CapturePlan {
+        let Backend { configured, session_socket, .. } = self.backend;
+        let sessions = sessions.iter().map(|it| (it.clone(), self.external(it.id)));
+        CapturePlan::of(&sessions.collect::<Vec<_>>(), &configured.settings, session_socket)
+    }
+
     fn drain(&self) -> DrainView {
         self.node.drain_status(Now::read()).into()
     }
@@ -219,9 +306,7 @@ impl NodeView for BackendView<'_> {
         let answering = self.node.paths().iter().filter(|(_, has_failed)| !*has_failed).count();
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let fast = self.backend.fast.as_ref();
-        let cause = |(_, counts): &(SlowPath, State<DROP_REASON_WORDS>)| {
-            DROP_REASONS.iter().map(|it| (*it, counts.read(EntryId(*it as u32)))).collect()
-        };
+        let now = Now::read();
         Snapshot {
             associations: [up, down],
             sessions: self.sessions(),
@@ -231,9 +316,11 @@ impl NodeView for BackendView<'_> {
             reports: *self.node.reports(),
             tables: self.node.sessions().published().entries(),
             nat: self.node.sessions().published().nat_counts(),
-            causes: fast.map(cause).unwrap_or_default(),
+            causes: self.backend.outcomes(),
             is_open: self.node.is_open(),
-            drain: self.node.drain_status(Now::read()),
+            drain: self.node.drain_status(now),
+            is_congested: self.node.is_congested(now),
+            export: self.backend.exporter.as_ref().map(UsageExporter::counts),
             statistics: self.node.statistics().clone(),
             paths: [answering, self.node.paths().len() - answering],
             is_fast_alive: fast.is_some_and(|(slow, _)| slow.is_alive()),

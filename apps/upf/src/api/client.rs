@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use crate::api::TraceSubject;
-use crate::api::view::{AssociationView, PacketView, Page, SessionView, Trace, WayView};
+use crate::api::view::{
+    AssociationView, CapturePlan, CaptureSubject, PacketView, Page, SessionView, Trace, WayView,
+};
 
 /// Timeout of the API.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -115,6 +117,17 @@ pub fn ask(address: SocketAddr, ask: &Request, json: bool) -> Result<String, Cli
             Ok(if json { pretty(&trace) } else { trace_text(&trace) })
         }
     }
+}
+
+/// Returns what a capture of sessions needs.
+///
+/// # Errors
+/// If there is no reply, or no such session.
+pub fn capture_plan(
+    address: SocketAddr,
+    subject: &CaptureSubject,
+) -> Result<CapturePlan, ClientError> {
+    fetch(address, &format!("/capture?who={}", escaped(&subject.to_string())))
 }
 
 /// Fetches sessions, page by page.

@@ -6,6 +6,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::export::ExportCounts;
 use crate::pfcp::node::{DrainStatus, Statistics};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::publish::NatCounts;
@@ -42,6 +43,10 @@ pub struct Snapshot {
     pub paths: [usize; 2],
     /// True if the fast path process runs.
     pub is_fast_alive: bool,
+    /// True if requests were refused as congestion lately.
+    pub is_congested: bool,
+    /// Counters of the usage export, if there is one.
+    pub export: Option<ExportCounts>,
     /// CPU time of the control plane process in ns.
     pub cpu_ns: u64,
 }
@@ -66,6 +71,7 @@ impl prometheus_client::collector::Collector for Collector {
         let mut page = Page(encoder);
         self.state(&mut page)?;
         self.drain(&mut page)?;
+        self.export(&mut page)?;
         self.nat(&mut page)?;
         self.packets(&mut page)?;
         self.messages(&mut page)?;
@@ -117,6 +123,18 @@ impl Collector {
         let metric =
             page.0.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
         ConstGauge::new(seconds).encode(metric)
+    }
+
+    fn export(&self, page: &mut Page<'_>) -> std::fmt::Result {
+        let Some(it) = self.0.export else { return Ok(()) };
+        let help = "Collectors of usage records that are connected.";
+        page.gauges::<0>("upf_usage_collectors", help, [([], it.collectors as u64)])?;
+        let help = "Usage records.";
+        page.counters::<0>("upf_usage_records", help, [([], it.lines)])?;
+        let lost = [("cut_off", it.cut_off), ("refused", it.refused)];
+        let lost = lost.map(|(reason, count)| ([("reason", reason.to_owned())], count));
+        let help = "Collectors disconnected because they did not read, or were too many.";
+        page.counters("upf_usage_collectors_lost", help, lost)
     }
 
     fn nat(&self, page: &mut Page<'_>) -> std::fmt::Result {

@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 
 use super::metrics::Snapshot;
 use super::view::{
-    AssociationView, DrainView, NodeView, Page, Sample, SessionRow, SessionView, Trace,
-    TraceSubject,
+    AssociationView, CapturePlan, CaptureSubject, DrainView, NodeView, Page, Sample, SessionRow,
+    SessionView, TopView, Trace, TraceSubject,
 };
 use crate::pfcp::ReloadReport;
 use crate::session::SessionIndex;
@@ -40,6 +40,10 @@ pub enum Query {
     /// Explanation of how packets of a subscriber, address or tunnel are forwarded, and the
     /// decision about a sample packet.
     Trace(TraceSubject, Option<Sample>),
+    /// Ports, tunnels and addresses for a capture.
+    Capture(CaptureSubject),
+    /// Busiest sessions, at most this number, by a scan of all of them.
+    Top(usize),
     /// All counters.
     Snapshot,
     /// State of the drain.
@@ -68,6 +72,10 @@ pub enum Reply {
     Session(Option<Box<SessionView>>),
     /// Reply to [`Query::Trace`].
     Trace(Box<Trace>),
+    /// Reply to [`Query::Capture`].
+    Capture(CapturePlan),
+    /// Reply to [`Query::Top`].
+    Top(Box<TopView>),
     /// Reply to [`Query::Snapshot`].
     Snapshot(Box<Snapshot>),
     /// Reply to [`Query::Drain`], [`Query::StartDrain`] and [`Query::EndDrain`].
@@ -122,10 +130,13 @@ impl QueryReceiver {
     pub fn next(&self) -> Option<PendingQuery> {
         // Reads the eventfd first: a sender enqueues the query, then signals.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-        self.queries.try_recv().ok().inspect(|_| {
-            // More queries may follow.
-            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
-        })
+        // More queries may follow.
+        self.queries.try_recv().ok().inspect(|_| self.ring())
+    }
+
+    /// Makes the descriptor readable: there is work left.
+    pub fn ring(&self) {
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 }
 
@@ -170,6 +181,23 @@ pub fn answer(query: &Query, node: &dyn NodeView) -> Reply {
         Query::Trace(who, sample) => {
             let found = node.find(who, MAX_TRACED);
             Reply::Trace(Box::new(Trace::of(who, sample.as_ref(), &found, node)))
+        }
+        Query::Capture(subject) => {
+            let found = match subject {
+                CaptureSubject::Seid(seid) => node.session(*seid).into_iter().collect(),
+                CaptureSubject::Supi(supi) => {
+                    node.find(&TraceSubject::Supi(supi.clone()), MAX_TRACED)
+                }
+                CaptureSubject::Address(address) => {
+                    node.find(&TraceSubject::Address(*address), MAX_TRACED)
+                }
+            };
+            Reply::Capture(node.capture_plan(&found))
+        }
+        Query::Top(limit) => {
+            let mut top = node.top();
+            top.sessions.truncate((*limit).clamp(1, MAX_PAGE));
+            Reply::Top(Box::new(top))
         }
         Query::Snapshot => Reply::Snapshot(Box::new(node.numbers())),
         Query::Drain | Query::StartDrain(_) | Query::EndDrain => Reply::Drain(node.drain()),

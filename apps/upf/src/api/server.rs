@@ -23,7 +23,10 @@ use super::metrics;
 use super::query::{MAX_PAGE, Query, QueryReceiver, QuerySender, Reply, pair};
 use super::refusal::{Refusal, refuse, unexpected};
 use super::reload_control::{__path_check_reload, __path_reload, check_reload, reload};
-use super::view::{AssociationView, Page, Sample, SessionView, Trace, TraceSubject, protocol};
+use super::view::{
+    AssociationView, CapturePlan, CaptureSubject, HealthView, Page, Readiness, Sample, SessionView,
+    TopView, Trace, TraceSubject, protocol,
+};
 use crate::session::SessionIndex;
 
 /// Content type of `/metrics` (OpenMetrics 1.0, section 4.1).
@@ -102,15 +105,18 @@ pub fn serve(address: SocketAddr) -> Result<(Api, QueryReceiver), ApiError> {
 }
 
 /// Returns all routes with their handlers.
-pub(super) fn routes() -> [(&'static str, MethodRouter<QuerySender>); 9] {
+pub(super) fn routes() -> [(&'static str, MethodRouter<QuerySender>); 12] {
     [
         ("/associations", get(associations)),
         ("/sessions", get(sessions)),
         ("/sessions/{seid}", get(session)),
+        ("/top", get(top)),
+        ("/capture", get(capture)),
         ("/trace", get(trace)),
         ("/drain", get(drain).put(start_drain).delete(end_drain)),
         ("/reload", get(check_reload).put(reload)),
         ("/healthz", get(healthz)),
+        ("/readyz", get(readyz)),
         ("/metrics", get(metrics)),
         ("/openapi.json", get(|| async { Json(document()) })),
     ]
@@ -151,11 +157,7 @@ pub(super) async fn sessions(
     State(sender): State<QuerySender>,
     UrlQuery(paging): UrlQuery<Paging>,
 ) -> Result<Json<Page>, Refusal> {
-    let limit = paging.limit.unwrap_or(PAGE);
-    if !(1..=MAX_PAGE).contains(&limit) {
-        let what = format!("limit: {limit} is not allowed; write 1 to {MAX_PAGE}");
-        return Err(refuse(StatusCode::BAD_REQUEST, what));
-    }
+    let limit = checked_limit(paging.limit)?;
     match sender.ask(Query::Sessions { after: paging.after.map(SessionIndex), limit }).await? {
         Reply::Sessions(page) => Ok(Json(page)),
         _ => Err(unexpected()),
@@ -187,6 +189,67 @@ pub(super) async fn session(
         }
         _ => Err(unexpected()),
     }
+}
+
+/// Number of busiest sessions.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TopQuery {
+    /// Maximum number of sessions: 1 to 1000, default 100.
+    limit: Option<usize>,
+}
+
+/// Lists the busiest sessions, and the outcomes of packets, with rates since the last request by
+/// anybody.
+#[utoipa::path(get, path = "/top", params(TopQuery),
+    responses((status = 200, body = TopView), (status = 400, body = Refusal),
+              (status = 503, body = Refusal)))]
+pub(super) async fn top(
+    State(sender): State<QuerySender>,
+    UrlQuery(asked): UrlQuery<TopQuery>,
+) -> Result<Json<TopView>, Refusal> {
+    match sender.ask(Query::Top(checked_limit(asked.limit)?)).await? {
+        Reply::Top(top) => Ok(Json(*top)),
+        _ => Err(unexpected()),
+    }
+}
+
+/// Subject of a capture.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CaptureQuery {
+    /// SUPI (`imsi-` and digits), SEID (`0x` and hex digits), or UE address.
+    who: String,
+}
+
+/// Returns what a capture of sessions needs: ports, tunnels and addresses.
+#[utoipa::path(get, path = "/capture", params(CaptureQuery),
+    responses((status = 200, body = CapturePlan), (status = 400, body = Refusal),
+              (status = 404, body = Refusal), (status = 503, body = Refusal)))]
+pub(super) async fn capture(
+    State(sender): State<QuerySender>,
+    UrlQuery(CaptureQuery { who }): UrlQuery<CaptureQuery>,
+) -> Result<Json<CapturePlan>, Refusal> {
+    let subject: CaptureSubject =
+        who.parse().map_err(|what: String| refuse(StatusCode::BAD_REQUEST, what))?;
+    match sender.ask(Query::Capture(subject)).await? {
+        Reply::Capture(plan) if plan.sessions.is_empty() => {
+            let what = format!("there is no session of {who}; `upf sessions` lists them");
+            Err(refuse(StatusCode::NOT_FOUND, what))
+        }
+        Reply::Capture(plan) => Ok(Json(plan)),
+        _ => Err(unexpected()),
+    }
+}
+
+/// Returns a number of sessions for a page, or its default.
+fn checked_limit(limit: Option<usize>) -> Result<usize, Refusal> {
+    let limit = limit.unwrap_or(PAGE);
+    if !(1..=MAX_PAGE).contains(&limit) {
+        let what = format!("limit: {limit} is not allowed; write 1 to {MAX_PAGE}");
+        return Err(refuse(StatusCode::BAD_REQUEST, what));
+    }
+    Ok(limit)
 }
 
 /// Subject and sample packet of a trace.
@@ -265,6 +328,30 @@ pub(super) async fn healthz(State(sender): State<QuerySender>) -> Result<&'stati
     }
 }
 
+/// Other states that count as ready.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReadyQuery {
+    /// State that counts as ready, too, as `no-association` where the SMF needs the UPF first.
+    accept: Option<Readiness>,
+}
+
+/// Returns 200 if new sessions are accepted, else 503. The body has the state in both cases.
+#[utoipa::path(get, path = "/readyz", params(ReadyQuery),
+    responses((status = 200, body = HealthView), (status = 503, body = HealthView)))]
+pub(super) async fn readyz(
+    State(sender): State<QuerySender>,
+    UrlQuery(ReadyQuery { accept }): UrlQuery<ReadyQuery>,
+) -> Result<(StatusCode, Json<HealthView>), Refusal> {
+    let Reply::Snapshot(numbers) = sender.ask(Query::Snapshot).await? else {
+        return Err(unexpected());
+    };
+    let health = HealthView::of(&numbers);
+    let is_ready = health.state == Readiness::Ready || Some(health.state) == accept;
+    let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    Ok((status, Json(health)))
+}
+
 /// Returns all counters in OpenMetrics format.
 #[utoipa::path(get, path = "/metrics",
     responses((status = 200, content_type = "application/openmetrics-text", body = String),
@@ -291,6 +378,8 @@ pub(super) async fn metrics(State(sender): State<QuerySender>) -> Result<Respons
         associations,
         sessions,
         session,
+        top,
+        capture,
         trace,
         drain,
         start_drain,
@@ -298,6 +387,7 @@ pub(super) async fn metrics(State(sender): State<QuerySender>) -> Result<Respons
         check_reload,
         reload,
         healthz,
+        readyz,
         metrics
     )
 )]

@@ -5,8 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::metrics::Snapshot;
-use super::view::{DrainView, DryRun, TraceSubject};
-use super::{NodeView, QueryReceiver, RouteSource, answer, drain_client, reload_client, serve};
+use super::view::{
+    CapturePlan, CapturedSession, DrainView, DryRun, HealthView, OutcomeRate, Readiness, TopRow,
+    TopView, TraceSubject,
+};
+use super::{
+    NodeView, QueryReceiver, RouteSource, answer, client, drain_client, reload_client, serve,
+};
 use crate::api::client::{Request, ask};
 use crate::api::view::ExternalView;
 use crate::datapath::classify::PacketFields;
@@ -75,6 +80,39 @@ impl NodeView for BackendView {
 
     fn dry_run(&self, _: &Session, _: &PacketFields) -> Option<DryRun> {
         None
+    }
+
+    fn top(&self) -> TopView {
+        let row = |session: &Session| TopRow::of(session, [1000, 10, 500, 5]);
+        let outcome = |name: &str, is_drop, packets| OutcomeRate {
+            outcome: name.to_owned(),
+            is_drop,
+            packets_per_s: packets / 10,
+            octets_per_s: packets * 10,
+            packets,
+        };
+        TopView {
+            elapsed_s: 1.0,
+            total: self.0.len(),
+            active: self.0.len(),
+            sessions: self.0.iter().map(row).collect(),
+            outcomes: vec![
+                outcome("forwarded_uplink", false, 900),
+                outcome("gate_closed", true, 70),
+                outcome("no_rule", true, 0),
+            ],
+        }
+    }
+
+    fn capture_plan(&self, sessions: &[Session]) -> CapturePlan {
+        let captured = |session: &Session| CapturedSession {
+            seid: format!("{:#x}", session.seid),
+            supi: session.supi.clone(),
+            tunnels: vec![],
+            prefixes: vec![],
+            external: None,
+        };
+        CapturePlan { sessions: sessions.iter().map(captured).collect(), ..CapturePlan::default() }
     }
 
     fn drain(&self) -> DrainView {
@@ -363,5 +401,51 @@ fn a_reload_that_is_refused_tells_all_reasons() {
         }
         let answer = exchange(address, "PUT /reload?content=x HTTP/1.0\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.0 400"), "a request has no content: {answer}");
+    });
+}
+
+#[test]
+fn a_load_balancer_learns_the_state_and_may_accept_another_one() {
+    with(1, |address| {
+        let healths = ["/readyz", "/readyz?accept=no-association", "/readyz?accept=draining"];
+        let statuses = healths.map(|path| {
+            let text = get(address, path);
+            let (head, body) = text.split_once("\r\n\r\n").unwrap();
+            let health: HealthView = serde_json::from_str(body).unwrap();
+            assert_eq!((health.state, health.sessions), (Readiness::Draining, 1), "{body}");
+            head.split_whitespace().nth(1).unwrap().to_owned()
+        });
+        assert_eq!(statuses, ["503", "503", "200"]);
+        assert!(get(address, "/readyz?accept=x").starts_with("HTTP/1.0 400"));
+    });
+}
+
+#[test]
+fn the_busiest_sessions_are_as_many_as_asked_for() {
+    with(1200, |address| {
+        let top = |path: &str| -> TopView {
+            let text = get(address, path);
+            serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap()
+        };
+        assert_eq!(top("/top").sessions.len(), 100);
+        let three = top("/top?limit=3");
+        assert_eq!((three.sessions.len(), three.total), (3, 1200));
+        assert!(three.outcomes.iter().any(|it| it.is_drop && it.outcome == "gate_closed"));
+        for wrong in ["/top?limit=0", "/top?limit=1001", "/top?x=1"] {
+            assert!(get(address, wrong).starts_with("HTTP/1.0 400"), "{wrong}");
+        }
+    });
+}
+
+#[test]
+fn a_capture_is_of_a_session_that_exists() {
+    with(3, |address| {
+        for (who, expected) in [("0x100000002", 1), ("imsi-001010000000001", 1)] {
+            let plan = client::capture_plan(address, &who.parse().unwrap()).unwrap();
+            assert_eq!(plan.sessions.len(), expected, "{who}");
+        }
+        let error = client::capture_plan(address, &"0x5".parse().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("there is no session of 0x5"), "{error}");
+        assert!(get(address, "/capture?who=x").starts_with("HTTP/1.0 400"));
     });
 }

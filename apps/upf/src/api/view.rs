@@ -20,12 +20,18 @@ use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::nat_tables::NatUser;
 use crate::session::{InstanceId, PdrId, Session, SessionIndex, UserAddress};
 
+mod capture_view;
 mod drain_view;
+mod health_view;
 mod rule_views;
+mod top_view;
 mod trace;
 
+pub use capture_view::{CapturePlan, CapturePort, CaptureSubject, CapturedSession, TunnelEnd};
 pub use drain_view::{DrainStage, DrainView};
+pub use health_view::{HealthView, Readiness};
 pub use rule_views::{FarView, ForwardingView, PdrView, QerView, RateView, UrrView};
+pub use top_view::{OutcomeRate, TopRow, TopView};
 pub use trace::{PacketView, Sample, Trace, TracedSession, WayView, protocol};
 
 /// An association with a control plane function.
@@ -238,6 +244,10 @@ pub trait NodeView {
     fn route_source(&self, instance: Option<InstanceId>, is_n6: bool) -> RouteSource;
     /// Returns the decision of the published rules about a packet of a session. Nothing is charged.
     fn dry_run(&self, session: &Session, fields: &PacketFields) -> Option<DryRun>;
+    /// Returns the busiest sessions, as the last scan has found them.
+    fn top(&self) -> TopView;
+    /// Returns what a capture of these sessions needs.
+    fn capture_plan(&self, sessions: &[Session]) -> CapturePlan;
     /// Returns the state of the drain.
     fn drain(&self) -> DrainView;
     /// Returns the result of the reload that was asked for.

@@ -9,7 +9,7 @@ use fastlane::config::nearest;
 use fastlane::config::raw::Configuration;
 
 use super::addresses::{contains, ethernet, overlap, prefix, unfit};
-use super::{Interface, Limits, N4, Pool, Predefined, Role, Settings};
+use super::{Interface, Limits, N4, Pool, Predefined, Role, Settings, UsageExport};
 use crate::session::{FlowDescription, Prefix};
 
 /// Maximum number of sessions: the session index takes 22 of the 32 bits of a TEID.
@@ -20,6 +20,8 @@ const MAX_ENTRIES: usize = 64;
 const USER_BITS: u8 = 64;
 /// Maximum release period in seconds: a day.
 const MAX_RELEASE_S: u64 = 86_400;
+/// Maximum length of the path of a Unix socket (unix(7)), in octets.
+const SOCKET_PATH: usize = 107;
 /// Maximum number of GTP-U addresses per interface.
 const MAX_ADDRESSES: usize = 16;
 
@@ -64,7 +66,20 @@ pub(super) fn check(settings: &Settings, written: &Configuration) -> Result<(), 
     for (name, rule) in &settings.predefined {
         check_predefined(name, rule)?;
     }
-    Ok(())
+    settings.usage_export.as_ref().map_or(Ok(()), check_export)
+}
+
+/// Checks the stream of usage records.
+fn check_export(export: &UsageExport) -> Result<(), Error> {
+    let path = &export.socket;
+    if !path.starts_with('/') || path.len() > SOCKET_PATH || path.contains('\0') {
+        let what = format!(
+            "`{path}` is no path of a socket; write an absolute path of at most {SOCKET_PATH} octets"
+        );
+        return Err(refuse("app.usage-export.socket", what));
+    }
+    let interval = export.interval_s.unwrap_or(1);
+    within("app.usage-export.interval-s", interval, 1, 86_400)
 }
 
 fn check_limits(limits: &Limits, sessions: u32) -> Result<(), Error> {

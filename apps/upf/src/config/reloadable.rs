@@ -41,6 +41,7 @@ const FIXED: &[(&str, &str)] = &[
     ("app.n4.port", "the sockets are open"),
     ("app.n4", "stored responses live by it"),
     ("app.api", "the server listens there"),
+    ("app.usage-export", "collectors are connected there"),
     ("app.teid", "it was announced to peers, and the tables depend on it"),
     ("app.interfaces", "tunnels and routes of sessions depend on it"),
     ("mirror.tables", "the mirror follows the routing tables of the start"),

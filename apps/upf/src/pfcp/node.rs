@@ -34,7 +34,7 @@ use self::heartbeat::Heartbeats;
 use self::session_followers::{RecoverySet, SessionCounts};
 use super::access_list::AccessList;
 use super::associations::{Association, Associations};
-use super::overload::{Limiter, Overload};
+use super::overload::{Limiter, Overload, VALIDITY};
 use super::paths::{Markers, Paths};
 use super::sessions::Sessions;
 use super::{Outbox, Request, Requests};
@@ -71,6 +71,8 @@ pub struct Node {
     paths: Paths,
     markers: Markers,
     overload: Option<Overload>,
+    /// Time of the last refusal as congestion, in nanoseconds of `CLOCK_MONOTONIC`.
+    congested_at: Option<u64>,
     versions: Limiter,
     sessions: Sessions,
     usage: Usage,
@@ -159,6 +161,7 @@ impl Node {
             paths: Paths::new(settings),
             markers: Markers::default(),
             overload: n4.establishments_per_s.map(Overload::new),
+            congested_at: None,
             versions: Limiter::new(VERSION_ANSWERS, VERSION_ANSWERS),
             sessions,
             usage,
@@ -206,6 +209,12 @@ impl Node {
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.access.is_open()
+    }
+
+    /// Returns true if a request was refused as congestion within the last 10 s (cause 74).
+    #[must_use]
+    pub fn is_congested(&self, now: Now) -> bool {
+        self.congested_at.is_some_and(|at| now.monotonic.saturating_sub(at) < VALIDITY)
     }
 
     /// Returns the node's identity.
@@ -372,10 +381,12 @@ impl Node {
         *self.statistics.answered.entry((message_type.0, cause)).or_default() += 1;
     }
 
-    fn count_answer_of(&mut self, bytes: &[u8]) {
-        if let Ok((message, _)) = Message::parse(bytes) {
-            self.count_answer(message.header.message_type, cause_of(&message));
-        }
+    /// Counts a response. Returns its cause, 0 if it has none.
+    fn count_answer_of(&mut self, bytes: &[u8]) -> u8 {
+        let Ok((message, _)) = Message::parse(bytes) else { return 0 };
+        let cause = cause_of(&message);
+        self.count_answer(message.header.message_type, cause);
+        cause
     }
 }
 

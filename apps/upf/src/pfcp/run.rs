@@ -2,7 +2,6 @@
 //! requests.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use fastlane::slow::{Messages, SlowError, SlowPath, attach_wait};
@@ -19,6 +18,7 @@ use crate::config::Settings;
 use crate::config::running::RunningConfig;
 use crate::rules::layout::message::{SessionEvent, kind};
 use crate::time::{MILLISECOND, Now, SECOND};
+use crate::transactions::UsageRecord;
 
 /// Maximum number of datagrams read from a socket in one iteration.
 const DATAGRAMS: usize = 64;
@@ -50,18 +50,28 @@ pub trait LoopService {
         let _ = settings;
     }
 
-    /// Returns a descriptor to poll, if any. It is readable when there is a request.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+    /// Returns true if usage records are to be made for [`take_records`](Self::take_records).
+    fn exports_usage(&self) -> bool {
+        false
+    }
+
+    /// Takes the usage records of events since the last call.
+    fn take_records(&mut self, records: Vec<UsageRecord>) {
+        drop(records);
+    }
+
+    /// Appends the descriptors to poll, with the events that make [`serve`](Self::serve) do
+    /// something.
+    fn poll<'a>(&'a self, descriptors: &mut Vec<PollFd<'a>>) {
+        let _ = descriptors;
+    }
+
     /// Serves pending requests, with bounded work, until one has reloaded the configuration.
     fn serve(&mut self, node: &mut Node, reloader: &mut Reloader<'_>, now: Now);
 }
 
 /// No hook.
 impl LoopService for () {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
     fn serve(&mut self, _: &mut Node, _: &mut Reloader<'_>, _: Now) {}
 }
 
@@ -222,6 +232,7 @@ fn serve_node(
 ) -> Result<LoopEnd, RunError> {
     let mut messages = slow.messages()?;
     let mut out = Outbox::new();
+    out.usage.export(event_loop.service.exports_usage());
     let settings = &event_loop.running.settings;
     let parts = NodeTables::attach(settings, slow)?;
     if parts.record.get().is_none() && keep.is_new() {
@@ -320,6 +331,7 @@ fn serve(
             return Ok(LoopEnd::Detached);
         }
         flush(node, sockets, reloader.messages, out, now);
+        service.take_records(out.usage.take());
         service.serve(node, reloader, now);
         if reloader.next.is_none() && file.take_request() {
             reload::log(&reloader.reload(node.sessions(), true));
@@ -341,7 +353,7 @@ fn sleep(
         sockets.descriptors().map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN)).collect();
     events.push(PollFd::new(messages, PollFlags::IN));
     events.push(PollFd::new(slow, PollFlags::IN | PollFlags::RDHUP));
-    events.extend(service.descriptor().map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN)));
+    service.poll(&mut events);
     let wait = if may_wait { nanoseconds } else { 0 };
     let timeout = Timespec {
         tv_sec: i64::try_from(wait / SECOND).unwrap_or(0),

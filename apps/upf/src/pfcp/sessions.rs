@@ -75,6 +75,8 @@ pub struct Sessions {
     addresses: Addresses,
     published: Published,
     lane_wait: LaneWait,
+    /// Usage reports in the response to the last request.
+    reported: Vec<UsageReport>,
     /// Lifetime of a response, N1 times T1, in nanoseconds.
     life: u64,
 }
@@ -290,6 +292,11 @@ impl Sessions {
     pub fn unknown(message: &Message<'_>) -> Vec<u8> {
         let answer = MessageType(message.header.message_type.0.wrapping_add(1));
         session_messages::unknown_session(message, answer)
+    }
+
+    /// Takes the usage reports in the response to the last request, if it was accepted.
+    pub fn take_reported(&mut self) -> Vec<UsageReport> {
+        std::mem::take(&mut self.reported)
     }
 
     /// Returns the session with an index.

@@ -3,8 +3,10 @@
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag::{register, register_conditional_shutdown};
 
 use super::supervise::{is_exiting, is_orphan};
 use crate::pfcp::Shutdown;
@@ -53,6 +55,20 @@ pub fn wait_for_end() -> io::Result<()> {
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
     Ok(())
+}
+
+/// Returns a flag that SIGTERM and SIGINT set. A second one ends the process.
+///
+/// # Errors
+/// If a signal handler cannot be installed.
+pub fn stop_by_signal() -> io::Result<Arc<AtomicBool>> {
+    let stop = Arc::<AtomicBool>::default();
+    for signal in [SIGTERM, SIGINT] {
+        // In this order: the first one finds the flag not set.
+        register_conditional_shutdown(signal, STUCK, Arc::clone(&stop))?;
+        register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
 }
 
 /// Handles both signals. Returns a stream with an octet for each one that comes.

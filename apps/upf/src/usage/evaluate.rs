@@ -10,12 +10,15 @@ use fastlane_pfcp::{Cause, Group, IeType, Message};
 use super::engine::{AGAIN, DELAYED, MOST_REQUESTS, ReportContext, SessionBackend, Usage};
 use super::measurement::{Meter, later, next, settle};
 use super::reports::{collect_all, report_request};
-use crate::rules::layout::counter_slots::event;
+use crate::rules::layout::counter_slots::{
+    DOWNLINK_OCTETS, DOWNLINK_PACKETS, UPLINK_OCTETS, UPLINK_PACKETS, event,
+};
 use crate::rules::layout::message::SessionEvent;
 use crate::session::{
     Buffering, DownlinkData, Pdr, Session, SessionIndex, Source, Unacknowledged, UsageReportTrigger,
 };
 use crate::time::{MILLISECOND, Now, SECOND};
+use crate::transactions::{ReportCarrier, UsageEvent};
 
 /// Maximum number of usage reports in one request, so that it fits a datagram of 1500 bytes.
 const IN_REQUEST: usize = 10;
@@ -61,6 +64,7 @@ impl Usage {
             self.timers.set(session.id, Some(again));
             return;
         }
+        export(on, before, &session);
         self.send_all(on, &session);
         self.arm(on, &session, &meters, &own);
     }
@@ -198,6 +202,25 @@ impl Usage {
         let all = [again, busy, delayed, quiet];
         let at = urrs.chain(all.into_iter().flatten()).min();
         self.timers.set(session.id, at);
+    }
+}
+
+/// Exports the usage reports that an evaluation has made.
+fn export<G: SessionBackend>(on: &mut ReportContext<'_, G>, before: &Session, session: &Session) {
+    if !on.out.usage.are_exported() {
+        return;
+    }
+    let is_new = |report: &&Unacknowledged| {
+        !before.reporting.unacknowledged.iter().any(|it| it.message == report.message)
+    };
+    let words = on.backend.line(session.id.0);
+    let counters = [UPLINK_OCTETS, UPLINK_PACKETS, DOWNLINK_OCTETS, DOWNLINK_PACKETS];
+    let counters = counters.map(|word| words[word]);
+    for report in session.reporting.unacknowledged.iter().filter(is_new) {
+        for usage in &report.usage {
+            let event = UsageEvent::Report(ReportCarrier::ReportRequest, *usage);
+            on.out.usage.add(session, counters, event);
+        }
     }
 }
 

@@ -104,7 +104,9 @@ fn request(cx: &mut NodeContext<'_>, path: RequestPath, message: &Message<'_>) {
 /// Sends the response to a request, if there is one.
 fn respond(cx: &mut NodeContext<'_>, path: RequestPath, bytes: Option<Vec<u8>>) {
     if let Some(bytes) = bytes {
-        cx.node.count_answer_of(&bytes);
+        if cx.node.count_answer_of(&bytes) == Cause::PFCP_ENTITY_IN_CONGESTION.0 {
+            cx.node.congested_at = Some(cx.now.monotonic);
+        }
         cx.out.send(Some(path.local), path.from, bytes);
     }
 }
@@ -177,6 +179,8 @@ fn session_request(
         // again.
         cx.node.answers.keep(cx.now, key, bytes.clone());
     }
+    let reports = cx.node.sessions.take_reported();
+    session_followers::export(cx, &change, &reports);
     session_followers::changed(cx, &change);
     Some(bytes)
 }

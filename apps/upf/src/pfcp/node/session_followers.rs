@@ -12,7 +12,8 @@ use fastlane_pfcp::Message;
 use super::{Node, NodeContext};
 use crate::pfcp::paths::{Markers, Paths};
 use crate::pfcp::sessions::Sessions;
-use crate::session::{Session, SessionIndex};
+use crate::session::{Session, SessionIndex, UsageReport};
+use crate::transactions::{ReportCarrier, UsageEvent};
 use crate::usage::{Outcome, ReportContext, Usage};
 
 /// Session before and after a request.
@@ -111,10 +112,51 @@ fn follow(cx: &mut NodeContext<'_>, change: &SessionChange) {
     }
 }
 
+/// Exports the start or the end of a session that a request has changed, and the usage reports in
+/// the response.
+pub(super) fn export(cx: &mut NodeContext<'_>, change: &SessionChange, reports: &[UsageReport]) {
+    if !cx.out.usage.are_exported() {
+        return;
+    }
+    let (carrier, session) = match (&change.before, &change.after) {
+        (Some(before), None) => (ReportCarrier::DeletionResponse, before),
+        (_, Some(after)) => (ReportCarrier::ModificationResponse, after),
+        (None, None) => return,
+    };
+    let counters = cx.node.sessions.published().counters(session.id.0);
+    let out = &mut cx.out.usage;
+    if change.before.is_none() {
+        out.add(session, counters, UsageEvent::Start);
+    }
+    for report in reports {
+        out.add(session, counters, UsageEvent::Report(carrier, *report));
+    }
+    if change.after.is_none() {
+        let event = UsageEvent::End { is_deleted: true, unreported: Vec::new() };
+        out.add(session, counters, event);
+    }
+}
+
+/// Exports the end of a session that was removed without a usage report.
+fn export_removal(cx: &mut NodeContext<'_>, session: &Session) {
+    if !cx.out.usage.are_exported() {
+        return;
+    }
+    let published = cx.node.sessions.published();
+    let unreported = session.urrs.iter().map(|urr| {
+        let counters = published.counters(urr.progress.line);
+        let before = urr.progress.reported;
+        (urr.id, std::array::from_fn(|i| counters[i].saturating_sub(before[i])))
+    });
+    let event = UsageEvent::End { is_deleted: false, unreported: unreported.collect() };
+    cx.out.usage.add(session, published.counters(session.id.0), event);
+}
+
 /// Removes a session without a usage report.
 pub(super) fn remove(cx: &mut NodeContext<'_>, session: Session) {
     if cx.node.sessions.remove(&session, cx.now) {
         cx.node.statistics.sessions_removed += 1;
+        export_removal(cx, &session);
         changed(cx, &SessionChange { before: Some(session), after: None });
     } else {
         cx.node.statistics.table_failed += 1;

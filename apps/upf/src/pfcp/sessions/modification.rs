@@ -77,6 +77,7 @@ impl Sessions {
             usage::write_usage(w, IeType::USAGE_REPORT_IN_MODIFICATION, &outcome.reports, query);
         });
         self.carry_out(Some(before), &outcome, answer, &bytes, context)?;
+        self.reported = outcome.reports;
         Ok(bytes)
     }
 
@@ -101,7 +102,10 @@ impl Sessions {
             usage::write_usage(w, IeType::USAGE_REPORT_IN_DELETION, &reports, None);
         });
         match self.commit_tombstone(&session, Some((&context.key, &bytes)), context.now) {
-            Ok(()) => bytes,
+            Ok(()) => {
+                self.reported = reports;
+                bytes
+            }
             Err(error) => answer.refused(&refusal_of(&error)),
         }
     }

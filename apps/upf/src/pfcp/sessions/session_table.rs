@@ -1,6 +1,7 @@
 //! Sessions of the store: opening and recovery, lookup, and changes that no request makes.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 
 use fastlane::table::EntryId;
 
@@ -50,6 +51,7 @@ impl Sessions {
             store,
             published,
             lane_wait: LaneWait::default(),
+            reported: Vec::new(),
         };
         this.recover();
         this
@@ -113,6 +115,15 @@ impl Sessions {
     /// Returns the session indices from `index` on, to continue an interrupted scan.
     pub fn ids_from(&self, index: u32) -> impl Iterator<Item = SessionIndex> {
         self.store.places(index).filter(|(_, record)| record.is_live()).map(|(id, _)| id)
+    }
+
+    /// Returns the sessions with an index in a range: each index with its UP SEID.
+    pub fn seids_in(&self, range: Range<u32>) -> impl Iterator<Item = (SessionIndex, u64)> {
+        range.filter_map(|index| {
+            let id = SessionIndex(index);
+            let record = self.store.record(id).filter(|record| record.is_live())?;
+            Some((id, record.seid))
+        })
     }
 
     /// Returns all sessions, in the order of their indices.

@@ -42,6 +42,28 @@ macro_rules! causes {
                 )
             }
 
+            /// Returns true if packets of users are lost by it.
+            #[must_use]
+            pub const fn is_drop(self) -> bool {
+                let is_loss_afterwards = matches!(self, Self::HoldDiscarded | Self::HoldLost);
+                let is_other = matches!(
+                    self,
+                    Self::ForwardedUplink
+                        | Self::ForwardedDownlink
+                        | Self::ForwardedByLinux
+                        | Self::NotOurs
+                        | Self::Held
+                        | Self::OuterFragment
+                        | Self::EchoAnswered
+                        | Self::EchoResponse
+                        | Self::EchoSuppressed
+                        | Self::ErrorIndicationReceived
+                        | Self::ErrorIndicationIgnored
+                        | Self::EndMarkerReceived
+                );
+                is_loss_afterwards || !is_other && !self.is_additional()
+            }
+
             /// Returns the name in metrics and `upf trace`.
             #[must_use]
             pub const fn name(self) -> &'static str {
