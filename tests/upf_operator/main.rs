@@ -1,5 +1,5 @@
-//! What an operator sees of a UPF with traffic: `upf top`, the stream of usage records, the capture
-//! of a session, and readiness as a load balancer asks for it.
+//! Operator's view of a UPF with traffic: `upf top`, the stream of usage records, the capture of a
+//! session, and readiness as a load balancer asks for it.
 
 mod session_capture;
 mod usage_export;

@@ -100,15 +100,23 @@ fn establish(lab: &UpfLab) -> (fastlane_tests::upf::Smf, [Session; 2]) {
     (smf, sessions)
 }
 
-/// Counts packets by interface, direction and TEID, of which all are of the session's UE.
-fn count(packets: &[Shown], session: &Session, expected: (&str, bool, Option<u32>)) -> usize {
+/// Kind of packets in a capture.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    interface: &'static str,
+    is_inbound: bool,
+    teid: Option<u32>,
+}
+
+/// Returns the number of packets of a kind and of the session's UE.
+fn count(packets: &[Shown], session: &Session, kind: Kind) -> usize {
     let ue = session.ue.to_string();
-    let is_of_ue = |it: &&Shown| it.inner.contains(&ue);
-    let (interface, is_inbound, teid) = expected;
     let is_one = |it: &&Shown| {
-        (it.interface.as_str(), it.is_inbound, it.teid) == (interface, is_inbound, teid)
+        it.inner.contains(&ue)
+            && it.interface == kind.interface
+            && (it.is_inbound, it.teid) == (kind.is_inbound, kind.teid)
     };
-    packets.iter().filter(is_of_ue).filter(is_one).count()
+    packets.iter().filter(is_one).count()
 }
 
 fn both_sides_of_one_session(story: &str, driver: Driver) {
@@ -130,13 +138,14 @@ fn both_sides_of_one_session(story: &str, driver: Driver) {
     assert_eq!(ended(&capture.wait()), (4 * PACKETS, String::new()));
     let packets = read(&file);
     assert_eq!(packets.len(), 4 * PACKETS, "none of the other session");
-    for expected in [
+    for (interface, is_inbound, teid) in [
         ("N3", true, Some(session.uplink_teid)),
         ("N6", false, None),
         ("N6", true, None),
         ("N3", false, Some(0x1001)),
     ] {
-        assert_eq!(count(&packets, &session, expected), PACKETS, "{expected:?}");
+        let kind = Kind { interface, is_inbound, teid };
+        assert_eq!(count(&packets, &session, kind), PACKETS, "{kind:?}");
     }
     let up = packets.iter().find(|it| it.interface == "N3" && it.is_inbound).expect("uplink");
     assert_eq!(up.comment, "lane 0, verdict forward(n6), port n3");
@@ -188,7 +197,8 @@ fn a_capture_follows_a_handover_and_ends_with_its_session() {
     let shown = read(&file);
     assert_eq!(shown.len(), packets);
     for (teid, peer) in [(0x1001, "10.30.0.2"), (0x7777, "10.30.0.3")] {
-        assert_eq!(count(&shown, &session, ("N3", false, Some(teid))), PACKETS, "{teid:#x}");
+        let kind = Kind { interface: "N3", is_inbound: false, teid: Some(teid) };
+        assert_eq!(count(&shown, &session, kind), PACKETS, "{teid:#x}");
         let of = shown.iter().filter(|it| it.teid == Some(teid) && !it.is_inbound);
         assert!(of.clone().all(|it| it.outer[1] == peer), "{teid:#x}");
     }

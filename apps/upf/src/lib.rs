@@ -6,9 +6,9 @@
 //! [`datapath`] the application on the lanes, [`transactions`] the PFCP transactions, [`store`] the
 //! sessions that outlive the process, [`alloc`] the allocation of SEIDs, TEIDs and UE addresses,
 //! [`usage`] usage reporting, [`pfcp`] the PFCP server, [`export`] the stream of usage records,
-//! [`api`] what operators see, [`capture`] the capture of a session, [`supervisor`] the command line
-//! and the processes. Without the feature `control-plane` there are only the
-//! model, the rules and the datapath.
+//! [`api`] what operators see, [`capture`] the capture of a session, [`supervisor`] the command
+//! line and the processes. Without the feature `control-plane` there are only the model, the rules
+//! and the datapath.
 
 #![forbid(unsafe_code)]
 // Sessions are read from PFCP by functions that only the control plane calls.

@@ -74,7 +74,7 @@ fn check_export(export: &UsageExport) -> Result<(), Error> {
     let path = &export.socket;
     if !path.starts_with('/') || path.len() > SOCKET_PATH || path.contains('\0') {
         let what = format!(
-            "`{path}` is no path of a socket; write an absolute path of at most {SOCKET_PATH} octets"
+            "`{path}` is no path of a socket; write an absolute one of at most {SOCKET_PATH} octets"
         );
         return Err(refuse("app.usage-export.socket", what));
     }

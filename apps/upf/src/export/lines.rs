@@ -244,7 +244,7 @@ impl LineWriter {
             cp_address: session.cp_address,
             supi: session.supi.as_deref(),
             dnn: session.dnn.as_deref(),
-            addresses: session.users.iter().map(address).collect(),
+            addresses: session.users.iter().map(|user| address(user.0, user.1)).collect(),
             established_unix_ms: session.established / MILLISECOND,
             body,
         })
@@ -252,7 +252,7 @@ impl LineWriter {
 }
 
 /// Formats a UE address as the API does: IPv4 without a length, IPv6 with it.
-fn address((address, length): &(IpAddr, u8)) -> String {
+fn address(address: IpAddr, length: u8) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("{address}/{length}"),

@@ -80,38 +80,32 @@ fn lines(stream: UnixStream, count: usize) -> Vec<Value> {
     lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
 }
 
-#[test]
-fn lines_are_as_documented() {
-    let (_directory, path, mut exporter) = open(Some(60));
-    exporter.take_records(&[record([5, 1, 7, 2], UsageEvent::Start)], now());
-    let stream = UnixStream::connect(&path).unwrap();
-    serve(&mut exporter);
-    let later = now().after(10 * SECOND);
-    let end = UsageEvent::End { is_deleted: false, unreported: vec![(3, [1, 2, 3, 4])] };
-    let records = [
-        record([1005, 11, 507, 7], UsageEvent::Report(ReportCarrier::ReportRequest, report())),
-        record([1006, 13, 510, 11], end),
-    ];
-    exporter.take_records(&records, later);
-    serve(&mut exporter);
-    let ms = |seconds: u64| (AT / SECOND + seconds) * 1000;
-    let of = |kind: &str, number: u64, fields: Value| {
-        let mut line = json!({
-            "type": kind,
-            "number": number,
-            "time-unix-ms": ms(10),
-            "seid": "0x100000007",
-            "cp-seid": "0x2a",
-            "cp-address": "192.0.2.9",
-            "supi": "001010000000007",
-            "dnn": null,
-            "addresses": ["10.45.0.2", "2001:db8:0:7::/64"],
-            "established-unix-ms": ms(0) - 5000,
-        });
-        line.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        line
-    };
-    let expected = [
+/// Milliseconds from 1970 to the tests, and seconds more.
+fn ms(seconds: u64) -> u64 {
+    (AT / SECOND + seconds) * 1000
+}
+
+/// Returns a line of the session, with these fields of its type.
+fn line(kind: &str, number: u64, fields: &Value) -> Value {
+    let mut line = json!({
+        "type": kind,
+        "number": number,
+        "time-unix-ms": ms(10),
+        "seid": "0x100000007",
+        "cp-seid": "0x2a",
+        "cp-address": "192.0.2.9",
+        "supi": "001010000000007",
+        "dnn": null,
+        "addresses": ["10.45.0.2", "2001:db8:0:7::/64"],
+        "established-unix-ms": ms(0) - 5000,
+    });
+    line.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    line
+}
+
+/// Returns a line of each type, as the document describes them.
+fn documented() -> [Value; 4] {
+    [
         json!({
             "type": "hello",
             "format": "upf-usage",
@@ -122,10 +116,10 @@ fn lines_are_as_documented() {
             "interval-s": 60,
             "next-number": 1,
         }),
-        of(
+        line(
             "usage",
             1,
-            json!({
+            &json!({
                 "message": "session-report-request",
                 "urr": 3,
                 "ur-seqn": 9,
@@ -143,10 +137,10 @@ fn lines_are_as_documented() {
                 "is-before-qos-enforcement": false,
             }),
         ),
-        of(
+        line(
             "interval",
             2,
-            json!({
+            &json!({
                 "start-unix-ms": ms(0),
                 "end-unix-ms": ms(10),
                 "uplink-octets": 1001,
@@ -155,10 +149,10 @@ fn lines_are_as_documented() {
                 "downlink-packets": 9,
             }),
         ),
-        of(
+        line(
             "session-end",
             3,
-            json!({
+            &json!({
                 "reason": "removed",
                 "unreported": [{
                     "urr": 3,
@@ -169,7 +163,24 @@ fn lines_are_as_documented() {
                 }],
             }),
         ),
+    ]
+}
+
+#[test]
+fn lines_are_as_documented() {
+    let (_directory, path, mut exporter) = open(Some(60));
+    exporter.take_records(&[record([5, 1, 7, 2], UsageEvent::Start)], now());
+    let stream = UnixStream::connect(&path).unwrap();
+    serve(&mut exporter);
+    let later = now().after(10 * SECOND);
+    let end = UsageEvent::End { is_deleted: false, unreported: vec![(3, [1, 2, 3, 4])] };
+    let records = [
+        record([1005, 11, 507, 7], UsageEvent::Report(ReportCarrier::ReportRequest, report())),
+        record([1006, 13, 510, 11], end),
     ];
+    exporter.take_records(&records, later);
+    serve(&mut exporter);
+    let expected = documented();
     assert_eq!(lines(stream, 4), expected);
     // The document names each field.
     let document = include_str!("../../docs/usage-export.md");

@@ -101,7 +101,7 @@ impl SessionIdentity {
 }
 
 impl UsageRecords {
-    /// Says whether somebody exports the records. Without that they are not made.
+    /// Sets whether somebody exports the records. Otherwise they are not made.
     pub const fn export(&mut self, is_exported: bool) {
         self.is_exported = is_exported;
     }

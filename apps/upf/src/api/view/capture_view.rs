@@ -134,7 +134,10 @@ impl CapturePlan {
         Self {
             session_socket: session_socket.to_owned(),
             ports,
-            sessions: sessions.iter().map(captured).collect(),
+            sessions: sessions
+                .iter()
+                .map(|(session, external)| captured(session, external.as_ref()))
+                .collect(),
         }
     }
 }
@@ -151,7 +154,7 @@ fn n6_instances(session: &Session) -> impl Iterator<Item = Option<u16>> {
     arriving.map(|pdr| pdr.instance).chain(leaving.map(|forwarding| forwarding.instance))
 }
 
-fn captured((session, external): &(Session, Option<ExternalView>)) -> CapturedSession {
+fn captured(session: &Session, external: Option<&ExternalView>) -> CapturedSession {
     let local = session.pdrs.iter().filter_map(|pdr| pdr.tunnel).flat_map(|tunnel| {
         let v4 = tunnel.v4.map(IpAddr::V4);
         let v6 = tunnel.v6.map(IpAddr::V6);
@@ -177,7 +180,7 @@ fn captured((session, external): &(Session, Option<ExternalView>)) -> CapturedSe
         supi: session.supi.clone(),
         tunnels: sorted(tunnels),
         prefixes: sorted(users.chain(framed)),
-        external: external.clone(),
+        external: external.cloned(),
     }
 }
 
