@@ -1,7 +1,6 @@
 //! Conformance suite over the interface of a card. It is named by the environment variable
-//! `FASTLANE_CARD`, with a space and the interface at the other end of its cable, and ` zero-copy` if
-//! the card must have that. The stories in guests set it; the cases share the card, so they run one
-//! at a time.
+//! `FASTLANE_CARD`, with a space and the interface at the other end of its cable, and ` zero-copy`
+//! if the card must have that. The cases share the card, so they run one at a time.
 
 mod support;
 
@@ -15,7 +14,8 @@ use support::{device, index_of};
 
 conformance!(cards, Card);
 
-/// A card in the best mode that its driver has or in zero-copy, and a raw socket at the other end of its cable.
+/// A card in the best mode that its driver has or in zero-copy, and a raw socket at the other end
+/// of its cable.
 struct Card {
     interface: String,
     wire: String,

@@ -1,5 +1,5 @@
-//! Hot restart of a fast path whose queues are in zero-copy: its driver has frames that the rings do
-//! not name, so a successor says so and opens the queues anew.
+//! Hot restart of a fast path whose queues are in zero-copy: its driver has frames that the rings
+//! do not name, so a successor says so and opens the queues anew.
 
 use fastlane_tests::{Application, Guest, Kernel, binary, load_modules};
 use serde_json::json;
@@ -25,8 +25,8 @@ fn is_opened_anew(module: &str) {
         command.arg(binary("macswap")).arg(session.with_extension("json"));
         macswap = Application::run(command, session.clone());
         let stderr = macswap.process.stderr();
-        let why = "the inherited ports are closed and reopened: lane 0: queue 0 of `wire0` cannot be \
-                   taken over: its driver has ";
+        let why = "the inherited ports are closed and reopened: lane 0: queue 0 of `wire0` \
+                   cannot be taken over: its driver has ";
         assert!(stderr.contains(why), "{stderr}");
         exchange(&lab, 500);
         assert_eq!(macswap.totals().mode("wire"), "zero-copy");
