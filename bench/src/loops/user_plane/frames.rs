@@ -108,20 +108,28 @@ impl Template {
     ) -> Result<Self> {
         let mut random = Random::new(0x006e_6174);
         let users = sessions.users();
+        let mut ends = Vec::new();
+        for session in 0..users.count {
+            for port in FIRST_INSIDE..FIRST_INSIDE + flows.each {
+                let own = SocketAddrV4::new(user(session), port);
+                ends.push(match direction {
+                    Direction::Uplink => own,
+                    Direction::Downlink => sessions.external(session, port)?.unwrap_or(own),
+                });
+            }
+        }
         let mut entry = || {
             let session = random.below(u64::from(users.count)) as u32;
-            let port = FIRST_INSIDE + random.below(u64::from(flows.each)) as u16;
+            let port = random.below(u64::from(flows.each)) as usize;
             let far = SocketAddrV4::new((0xc612_0000 | random.next() as u32 & 0x1_ffff).into(), 53);
-            let own = SocketAddrV4::new(user(session), port);
+            let end = ends[session as usize * usize::from(flows.each) + port];
             let headers = match direction {
-                Direction::Uplink => headers(own, far),
-                Direction::Downlink => {
-                    headers(far, sessions.external(session, port)?.unwrap_or(own))
-                }
+                Direction::Uplink => headers(end, far),
+                Direction::Downlink => headers(far, end),
             };
-            Ok(Entry { session, teid: users.teid(session), headers: with_checksum(headers) })
+            Entry { session, teid: users.teid(session), headers: with_checksum(headers) }
         };
-        let list = (0..LIST).map(|_| entry()).collect::<Result<_>>()?;
+        let list = (0..LIST).map(|_| entry()).collect();
         let (outside, teid) = outside(direction, users.shape);
         Ok(Self { outside, teid, list })
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use fastlane::PortId;
 use fastlane_table::{
-    ArrayReader, HashReader, Lpm4Reader, Lpm6Reader, Pending, SharedMemory, Spec, State,
+    ArrayReader, ArrayWriter, HashReader, Lpm4Reader, Lpm6Reader, Pending, SharedMemory, Spec,
+    State,
 };
 use serde_json::{Value, json};
 use upf::config::{Gtp, Settings};
@@ -17,7 +18,7 @@ use upf::rules::layout::TeidLayout;
 use upf::rules::layout::nat_tables::{NAT_BLOCKS, NAT_PORTS, NAT_USERS, NatUser};
 use upf::rules::layout::table;
 use upf::rules::publish::Published;
-use upf::rules::{Private, Tables as Written};
+use upf::rules::{BoxedWriter, Private, Tables as Written};
 use upf::session::{
     Actions, CpFSeid, Destination, Far, Filter, FlowDescription, Forwarding, Gate, LocalTunnel,
     Measure, OuterHeader, Pdr, Prefix, Qer, Rate, Removal, Reporting, ReportingTriggers, Session,
@@ -25,6 +26,7 @@ use upf::session::{
 };
 
 use crate::Result;
+use crate::loops::lookup::workload::Random;
 use crate::rivals::ffi::no_readers;
 
 /// First of the remote ports that filters distinguish.
@@ -195,6 +197,22 @@ impl Users {
     }
 }
 
+/// Table of users whose packets NAT translates.
+type NatUsers = BoxedWriter<ArrayWriter<NatUser>>;
+
+/// Opens the table of users, with a fixed number for each in the place of the random one that
+/// decides about its ports. So each run has the same mappings, and executes the same instructions.
+fn nat_users_with_fixed_keys(memory: &Private, count: u32) -> Result<NatUsers> {
+    let mut users: NatUsers = memory.array(NAT_USERS)?;
+    let mut random = Random::new(0x6b65_7973);
+    for session in 0..count as usize {
+        if let Some(user) = users.get(session).copied() {
+            users.set(session, &NatUser { key: random.next() as u32, ..user })?;
+        }
+    }
+    Ok(users)
+}
+
 /// Sessions in the tables.
 pub struct Sessions {
     pub(crate) shape: Shape,
@@ -203,6 +221,8 @@ pub struct Sessions {
     teids: TeidLayout,
     settings: Settings,
     memory: Private,
+    /// Users whose packets NAT translates.
+    nat_users: NatUsers,
     /// Keeps the tables unchanged.
     _published: Published,
 }
@@ -223,7 +243,7 @@ impl Sessions {
 
     /// Returns the user of a session if NAT translates its packets.
     pub(crate) fn nat_user(&self, session: u32) -> Option<NatUser> {
-        self._published.tables().nat_users.get(session as usize).copied()
+        self.nat_users.get(session as usize).copied()
     }
 
     /// Returns the slots of external ports.
@@ -245,8 +265,9 @@ impl Sessions {
         })?;
         memory.memory(table::EVENTS, |most| Spec::pending("events", most, lanes))?;
         let _published = users.publish(Written::private(&memory)?, &settings)?;
+        let nat_users = nat_users_with_fixed_keys(&memory, users.count)?;
         let Users { shape, count, threshold, teids, .. } = users;
-        Ok(Self { shape, count, threshold, teids, settings, memory, _published })
+        Ok(Self { shape, count, threshold, teids, settings, memory, nat_users, _published })
     }
 
     /// Returns the UEs of the sessions.

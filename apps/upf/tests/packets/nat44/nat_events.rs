@@ -36,7 +36,8 @@ pub(crate) enum Event {
 #[derive(Clone, Debug)]
 pub(crate) struct AnyPacket {
     pub(crate) is_up: bool,
-    /// From the other user; from the data network, past NAT to the inside address of the first one.
+    /// The user is the other one; or the packet goes past NAT to the inside address of the first
+    /// one.
     pub(crate) other: bool,
     /// It has the address of its user, or is to the one that it is for.
     pub(crate) is_addressed: bool,
