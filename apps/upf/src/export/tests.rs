@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -76,6 +77,7 @@ fn serve(exporter: &mut UsageExporter) {
 }
 
 fn lines(stream: UnixStream, count: usize) -> Vec<Value> {
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let lines = BufReader::new(stream).lines().take(count);
     lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
 }
