@@ -165,3 +165,18 @@ fn a_pool_does_not_hold_our_own_addresses_of_its_instance() {
     let error = follows(configuration).unwrap_err().to_string();
     assert!(error.contains("it contains 192.0.2.2, a GTP-U address of this UPF"), "{error}");
 }
+
+#[test]
+fn usage_is_exported_to_an_absolute_path_in_intervals_of_a_second_or_more() {
+    for (export, place, remedy) in [
+        (json!({ "socket": "usage.sock" }), "app.usage-export.socket", "write an absolute one"),
+        (
+            json!({ "socket": "/run/usage.sock", "interval-s": 0 }),
+            "app.usage-export.interval-s",
+            "write 1 to 86400",
+        ),
+    ] {
+        let (path, what, _) = said("/app/usage-export", export);
+        assert!(path == place && what.contains(remedy), "{path}: {what}");
+    }
+}
