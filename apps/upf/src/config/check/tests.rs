@@ -69,19 +69,6 @@ fn a_good_configuration_gets_what_follows() {
 }
 
 #[test]
-fn mistakes_of_the_usage_export_are_named() {
-    let cases = [
-        (json!({ "socket": "usage.sock" }), "socket", "write an absolute one"),
-        (json!({ "socket": "/run/u.sock", "interval-s": 0 }), "interval-s", "write 1 to 86400"),
-    ];
-    for (value, key, part) in cases {
-        let (path, what, _) = said("/app/usage-export", value);
-        assert_eq!(path, format!("app.usage-export.{key}"), "{what}");
-        assert!(what.contains(part), "{what}");
-    }
-}
-
-#[test]
 fn each_mistake_names_its_place_the_reason_and_the_remedy() {
     let cases = [
         ("/app/node-id", json!("10.0.0.256"), "app.node-id", "neither an IP address nor"),
