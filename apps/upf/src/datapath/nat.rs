@@ -153,7 +153,7 @@ impl Nat {
     }
 
     /// Returns the kind of an IPv4 packet to an external address, and the port that it is for.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrival(&self, bytes: &[u8]) -> Arrival {
         let Some(ip) = header::<Ipv4>(bytes, 0) else {
             return Arrival::Drop(DropReason::Malformed);
@@ -191,7 +191,7 @@ impl Nat {
     ///
     /// # Errors
     /// Returns the drop reason if there is no mapping.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn destination(
         &self,
         to: &ExternalPort,
