@@ -204,7 +204,7 @@ impl Nat {
         let session = block.owner().ok_or(none)?;
         let words = tables.nat_ports.at(EntryId(to.place.bucket));
         let slot = PortSlot(words.get(to.place.index));
-        if slot.protocol(block.generation) != Some(carrier.protocol)
+        if !slot.has(block.generation, carrier.protocol)
             || slot.is_expired(carrier.protocol, &self.timers, ticks(now))
         {
             return Err(none);

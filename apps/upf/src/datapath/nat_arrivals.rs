@@ -125,14 +125,14 @@ impl<R: Routes> Arrivals<'_, R> {
         let Ingress { instance, is_hairpin } = ingress;
         let nat = self.forwarder.nat_of(instance).ok_or(no_mapping)?;
         let ip = packet.bytes().get(Ethernet::LENGTH..).unwrap_or_default();
-        if !header::<Ipv4>(ip, 0).is_some_and(|ip| nat.is_external(ip.destination.into())) {
-            return Err(no_mapping); // past NAT to a user's address
-        }
+        let is_external = |ip: &Ipv4| nat.is_external(ip.destination.into());
         match nat.arrival(ip) {
             Arrival::Port(port) => {
                 nat.prefetch(&port, context.tables);
                 Ok(Some(port))
             }
+            // Past NAT to a user's address.
+            _ if !header::<Ipv4>(ip, 0).is_some_and(is_external) => Err(no_mapping),
             Arrival::Linux if is_hairpin => Err(no_mapping),
             Arrival::Linux => Err(Outcome::Linux),
             Arrival::Fragment => self.reassemble_external(packet, instance, context),

@@ -175,6 +175,13 @@ impl PortSlot {
         }
     }
 
+    /// Returns true if it is a mapping of this protocol in this generation.
+    #[inline]
+    #[must_use]
+    pub const fn has(self, generation: u16, protocol: Protocol) -> bool {
+        self.is_of(Self::new(generation, protocol, self.inside(), 0))
+    }
+
     /// Returns the inside port or identifier.
     #[inline]
     #[must_use]
@@ -272,6 +279,8 @@ mod tests {
     #[test]
     fn a_slot_keeps_its_parts() {
         let slot = PortSlot::new(2047, Protocol::Tcp, 0xfffe, u32::MAX);
+        assert!(slot.has(2047, Protocol::Tcp));
+        assert!(!slot.has(2047, Protocol::Udp) && !slot.has(1, Protocol::Tcp));
         assert_eq!((slot.protocol(2047), slot.protocol(1)), (Some(Protocol::Tcp), None));
         assert_eq!((slot.inside(), slot.seen(), slot.state()), (0xfffe, u32::MAX, TcpState::New));
         let later = slot.with(7, TcpState::Closed);
