@@ -101,7 +101,9 @@ fn a_device_that_is_removed_and_comes_back_carries_again() {
         let [first, last] = [held[0], held[held.len() - 1]];
         eprintln!("{} removals; descriptors and resident KiB: {first:?}, {last:?}", held.len());
         assert_eq!(last[0], first[0], "descriptors are left: {held:?}");
-        assert!(last[1] < first[1] + 1024, "memory is left: {held:?}");
+        // Memory that a removal leaves grows with each; the first ones fill the allocator's pools.
+        let half = held[held.len() / 2];
+        assert!(last[1] < half[1] + 512, "memory is left: {held:?}");
         macswap.stop();
     });
 }
