@@ -1,7 +1,7 @@
 //! Command `upf capture`: the packets of a session on N3 and N6, as pcapng.
 //!
 //! The API tells the ports, tunnels and addresses of the session ([`CapturePlan`]). The fast path
-//! copies the frames that the program of a [`session_filter`] accepts, by the capture that each
+//! copies the frames that the program of a `session_filter` accepts, by the capture that each
 //! Fastlane application has; without a capture, lanes do nothing for it. While the capture runs the
 //! plan is followed: after a handover another program takes the place of the first one.
 

@@ -1,9 +1,9 @@
 //! Usage export: a stream of JSON lines for collectors, on a Unix socket of the control plane
 //! process.
 //!
-//! [`UsageExporter`] encodes each usage record once ([`lines`]) and appends it to the queue of each
-//! [`collector`]. It runs in the control plane's loop and never waits: a collector whose queue is
-//! full is disconnected and counted. [`intervals`] adds what each session has used in equal
+//! [`UsageExporter`] encodes each usage record once (`lines`) and appends it to the queue of each
+//! `collector`. It runs in the control plane's loop and never waits: a collector whose queue is
+//! full is disconnected and counted. `intervals` adds what each session has used in equal
 //! periods.
 
 use std::fs;
