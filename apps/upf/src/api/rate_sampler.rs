@@ -16,7 +16,7 @@ use crate::time::{Now, SECOND};
 use crate::transactions::Counts;
 use crate::usage::Readings;
 
-/// Maximum number of session indices visited in one call: about a millisecond.
+/// Maximum number of session indices visited in one call, so that requests wait for few.
 const VISITED: u32 = 16_384;
 /// Time after which readings without requests are forgotten, in nanoseconds.
 const FORGOTTEN: u64 = 90 * SECOND;

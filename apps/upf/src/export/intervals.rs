@@ -8,7 +8,7 @@ use crate::time::{Now, SECOND};
 use crate::transactions::{SessionIdentity, UsageRecord};
 use crate::usage::{CountedPeriod, Readings};
 
-/// Maximum number of session indices visited in one call: about a millisecond.
+/// Maximum number of session indices visited in one call, so that requests wait for few.
 const VISITED: u32 = 16_384;
 
 /// Periods of all sessions.
