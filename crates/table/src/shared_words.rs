@@ -79,16 +79,16 @@ impl SharedWords {
     /// Returns the words of an array that begins at `first`, or `None` if they are not all inside.
     /// A caller that writes them must be their only writer and check
     /// [`is_writable`](Self::is_writable).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn array<const W: usize>(&self, first: usize) -> Option<&[AtomicU64; W]> {
         // One comparison for all words.
-        let is_inside = first.checked_add(W).is_some_and(|end| end <= self.count);
+        let is_inside = self.count.checked_sub(W).is_some_and(|last| first <= last);
         // SAFETY: as in `word`: they are inside the mapping, aligned, and accessed as atomics only.
         is_inside.then(|| unsafe { self.words.add(first).cast().as_ref() })
     }
 
     /// Returns true if the words are not mapped read-only.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_writable(&self) -> bool {
         self.writable != 0
     }

@@ -117,6 +117,7 @@ impl<const W: usize> State<W> {
         LaneState { state: self.clone(), first: copy * self.copy }
     }
 
+    #[inline(always)]
     fn first(&self, entry: EntryId) -> Option<usize> {
         (entry.index() < self.capacity).then(|| entry.index() * self.stride)
     }
@@ -192,7 +193,7 @@ pub struct LaneState<const W: usize> {
 impl<const W: usize> LaneState<W> {
     /// Returns the words of an entry that was looked up in this turn. Beyond the capacity they read
     /// as zeros and ignore writes.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn at(&self, entry: EntryId) -> StateWords<'_, W> {
         let Self { state, first } = self;

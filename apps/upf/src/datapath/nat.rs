@@ -16,8 +16,10 @@ use fastlane::Turn;
 use fastlane::table::EntryId;
 use fastlane::wire::{Ipv4, header};
 
-use self::carrier::{Carrier, Side, Unreadable};
+use self::carrier::{Carrier, Unreadable};
 use self::port_table::{SlotAddress, after_segment, external_port, find, free, home};
+use self::segment::{Endpoint, Segment};
+use self::side::Side;
 use super::lane_tables::{BurstContext, DestinationAddress, LaneTables};
 use crate::config::Settings;
 use crate::config::nat_plan::{AddressRange, BUCKET, NatPlan, NatPool};
@@ -27,6 +29,8 @@ use crate::session::{InstanceId, SessionIndex};
 
 mod carrier;
 mod port_table;
+mod segment;
+mod side;
 
 /// NAT of an interface.
 #[derive(Clone, Debug)]
@@ -56,7 +60,9 @@ impl Translation {
     #[inline]
     pub(crate) fn write(&self, bytes: &mut [u8]) {
         match &self.port {
-            Some((carrier, port)) => carrier.write(bytes, self.address, *port),
+            Some((carrier, port)) => {
+                carrier.write(bytes, Endpoint { address: self.address, port: *port });
+            }
             None => write_source(bytes, self.address),
         }
     }
@@ -72,27 +78,41 @@ fn write_source(bytes: &mut [u8], address: u32) {
     ip.source = address.to_be_bytes();
 }
 
-/// Packet of a user whose slots are on their way into the cache.
+/// Packet of a user whose slots are on their way into the cache: TCP or UDP without IP options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departure<'t> {
     user: &'t NatUser,
-    carrier: Carrier,
+    segment: Segment,
     home: u32,
 }
 
-/// External port that a packet is for.
+/// Packet to an external port, whose slot is on its way into the cache: TCP or UDP without IP
+/// options.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlainArrival {
+    port: ExternalPort,
+    segment: Segment,
+}
+
+/// External port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ExternalPort {
-    carrier: Carrier,
+struct ExternalPort {
     block: u32,
     place: SlotAddress,
+}
+
+/// Any packet to an external port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ArrivedPacket {
+    port: ExternalPort,
+    carrier: Carrier,
 }
 
 /// Kind of a packet to an external address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// For a port of a block.
-    Port(ExternalPort),
+    Port(ArrivedPacket),
     /// For no block: the address may be Linux's, too.
     Linux,
     /// A fragment, which is reassembled first.
@@ -153,7 +173,6 @@ impl Nat {
     }
 
     /// Returns the kind of an IPv4 packet to an external address, and the port that it is for.
-    #[inline(always)]
     pub(crate) fn arrival(&self, bytes: &[u8]) -> Arrival {
         let Some(ip) = header::<Ipv4>(bytes, 0) else {
             return Arrival::Drop(DropReason::Malformed);
@@ -162,62 +181,114 @@ impl Nat {
             return Arrival::Fragment;
         }
         match Carrier::read(bytes, Side::Destination) {
-            Ok(carrier) => {
-                let to = u32::from_be_bytes(ip.destination);
-                match self.pool.block_of(to, carrier.port) {
-                    Some(block) => {
-                        let place = self.place(block, carrier.port);
-                        Arrival::Port(ExternalPort { carrier, block, place })
-                    }
-                    None => Arrival::Linux,
-                }
-            }
+            Ok(carrier) => match self.external_port(ip, carrier.segment.port) {
+                Some(port) => Arrival::Port(ArrivedPacket { port, carrier }),
+                None => Arrival::Linux,
+            },
             Err(Unreadable::Protocol) => Arrival::Linux,
             Err(Unreadable::Fragment) => Arrival::Fragment,
             Err(Unreadable::Malformed) => Arrival::Drop(DropReason::Malformed),
         }
     }
 
-    /// Returns the place of the slot of an external port in its block.
-    #[inline]
-    fn place(&self, block: u32, port: u16) -> SlotAddress {
+    /// Returns the external port that a packet is for, `None` if it is for no block.
+    #[inline(always)]
+    fn external_port(&self, ip: &Ipv4, port: u16) -> Option<ExternalPort> {
         let pool = &self.pool;
+        let block = pool.block_of(u32::from_be_bytes(ip.destination), port)?;
         let offset = u32::from(port - pool.first_port) & (pool.ports - 1);
         let first = pool.first_bucket + (block - pool.first_block) * (pool.ports / BUCKET);
-        SlotAddress { bucket: first + offset / BUCKET, index: (offset % BUCKET) as usize }
+        let bucket = first + offset / BUCKET;
+        let place = SlotAddress { bucket, index: (offset % BUCKET) as usize };
+        Some(ExternalPort { block, place })
     }
 
     /// Finds the user of an external port and the translation of a packet to it.
     ///
     /// # Errors
     /// Returns the drop reason if there is no mapping.
-    #[inline(always)]
     pub(crate) fn destination(
         &self,
-        to: &ExternalPort,
+        to: &ArrivedPacket,
         burst: BurstContext<'_>,
     ) -> Result<(SessionIndex, Translation), DropReason> {
+        let ArrivedPacket { port, carrier } = to;
+        let (session, user) = self.user(port, &carrier.segment, carrier.is_error(), burst)?;
+        let Endpoint { address, port } = user;
+        Ok((session, Translation { address, port: Some((*carrier, port)) }))
+    }
+
+    /// Reads a packet to an external address ahead of
+    /// [`translate_arrival`](Self::translate_arrival), and prefetches the index of the block's
+    /// owner and the slot. `None` if that cannot translate it.
+    #[inline(always)]
+    pub(crate) fn plain_arrival(&self, bytes: &[u8], tables: &LaneTables) -> Option<PlainArrival> {
+        let segment = Segment::read_plain(bytes, Side::Destination)?;
+        let ip: &Ipv4 = header(bytes, 0)?;
+        if ip.is_fragment() {
+            return None;
+        }
+        let port = self.external_port(ip, segment.port)?;
+        tables.nat_blocks.prefetch_index(port.block as usize);
+        tables.nat_ports.prefetch(EntryId(port.place.bucket));
+        Some(PlainArrival { port, segment })
+    }
+
+    /// Prefetches the owner of the block, ahead of [`translate_arrival`](Self::translate_arrival).
+    #[inline]
+    pub(crate) fn prefetch_owner(arrival: &PlainArrival, tables: &LaneTables) {
+        tables.nat_blocks.prefetch(arrival.port.block as usize);
+    }
+
+    /// Translates a packet that was read ahead and returns the session of its user.
+    ///
+    /// # Errors
+    /// Returns the drop reason if there is no mapping.
+    #[inline(always)]
+    pub(crate) fn translate_arrival(
+        &self,
+        arrival: &PlainArrival,
+        bytes: &mut [u8],
+        burst: BurstContext<'_>,
+    ) -> Result<SessionIndex, DropReason> {
+        let PlainArrival { port, segment } = arrival;
+        let (session, user) = self.user(port, segment, false, burst)?;
+        segment.write_plain(bytes, Side::Destination, user);
+        Ok(session)
+    }
+
+    /// Finds the user of an external port, with the inside address and port.
+    ///
+    /// # Errors
+    /// Returns the drop reason if there is no mapping.
+    #[inline(always)]
+    fn user(
+        &self,
+        to: &ExternalPort,
+        segment: &Segment,
+        is_error: bool,
+        burst: BurstContext<'_>,
+    ) -> Result<(SessionIndex, Endpoint), DropReason> {
         let BurstContext { tables, turn, now } = burst;
-        let carrier = to.carrier;
+        let ExternalPort { block, place } = *to;
         let none = DropReason::NatNoMapping;
-        let block = tables.nat_blocks.get(turn, to.block as usize).ok_or(none)?;
+        let block = tables.nat_blocks.get(turn, block as usize).ok_or(none)?;
         let session = block.owner().ok_or(none)?;
-        let words = tables.nat_ports.at(EntryId(to.place.bucket));
-        let slot = PortSlot(words.get(to.place.index));
-        if !slot.has(block.generation, carrier.protocol)
-            || slot.is_expired(carrier.protocol, &self.timers, ticks(now))
+        let words = tables.nat_ports.at(EntryId(place.bucket));
+        let slot = PortSlot(words.get(place.index));
+        if !slot.has(block.generation, segment.protocol)
+            || slot.is_expired(segment.protocol, &self.timers, ticks(now))
         {
             return Err(none);
         }
         // Packets from outside do not prolong a mapping (RFC 4787, REQ-6).
-        if carrier.protocol == Protocol::Tcp && !carrier.is_error() {
-            let state = after_segment(slot.state(), &carrier, false);
+        if segment.protocol == Protocol::Tcp && !is_error {
+            let state = after_segment(slot.state(), segment, false);
             if state != slot.state() {
-                words.set(to.place.index, slot.with(slot.seen(), state).0);
+                words.set(place.index, slot.with(slot.seen(), state).0);
             }
         }
-        let port = Some((carrier, slot.inside()));
-        Ok((session, Translation { address: block.inside, port }))
+        Ok((session, Endpoint { address: block.inside, port: slot.inside() }))
     }
 
     /// Finds the translation of a user's packet to the data network, and makes the mapping if there
@@ -249,8 +320,10 @@ impl Nat {
             Err(Unreadable::Protocol) => return Err(DropReason::NatProtocol),
             Err(Unreadable::Malformed) => return Err(DropReason::Malformed),
         };
-        let home = home(user, carrier.protocol, carrier.port);
-        let port = self.mapped(&Departure { user, carrier, home }, burst)?;
+        let segment = carrier.segment;
+        let home = home(user, &segment);
+        let departure = Departure { user, segment, home };
+        let port = self.mapped(&departure, carrier.is_error(), burst)?;
         Ok(Some(Translation { address, port: Some((carrier, port)) }))
     }
 
@@ -264,16 +337,16 @@ impl Nat {
         burst: BurstContext<'t>,
     ) -> Option<Departure<'t>> {
         let BurstContext { tables, turn, .. } = burst;
+        let segment = Segment::read_plain(bytes, Side::Source)?;
         let ip: &Ipv4 = header(bytes, 0)?;
         let user = tables.nat_users.get(turn, session.0 as usize)?;
         let [from, to] = [ip.source, ip.destination].map(u32::from_be_bytes);
         if user.inside != from || contains(&self.pool.untranslated, to) {
             return None;
         }
-        let carrier = Carrier::read(bytes, Side::Source).ok()?;
-        let home = home(user, carrier.protocol, carrier.port);
+        let home = home(user, &segment);
         tables.nat_ports.prefetch(EntryId(user.bucket + home));
-        Some(Departure { user, carrier, home })
+        Some(Departure { user, segment, home })
     }
 
     /// Translates a packet that was read ahead. Returns false if it cannot be translated, for a
@@ -285,32 +358,36 @@ impl Nat {
         bytes: &mut [u8],
         burst: BurstContext<'_>,
     ) -> bool {
-        let Ok(port) = self.mapped(departure, burst) else { return false };
-        departure.carrier.write(bytes, departure.user.external, port);
+        let Departure { user, segment, .. } = departure;
+        let Ok(port) = self.mapped(departure, false, burst) else { return false };
+        let new = Endpoint { address: user.external, port };
+        segment.write_plain(bytes, Side::Source, new);
         true
     }
 
-    /// Returns the external port of an inside port, and refreshes or makes its mapping.
+    /// Returns the external port of an inside port, and refreshes or makes its mapping, unless it
+    /// is an ICMP error that needs it.
     #[inline(always)]
     fn mapped(
         &self,
         departure: &Departure<'_>,
+        is_error: bool,
         burst: BurstContext<'_>,
     ) -> Result<u16, DropReason> {
-        let Departure { user, ref carrier, home } = *departure;
+        let Departure { user, ref segment, home } = *departure;
         let ports = &burst.tables.nat_ports;
         let now = ticks(burst.now);
-        let Carrier { protocol, port, .. } = *carrier;
+        let Segment { protocol, port, .. } = *segment;
         let wanted = PortSlot::new(user.generation, protocol, port, now);
         if let Some((place, slot)) = find(ports, user, wanted, home) {
-            if carrier.is_error() {
+            if is_error {
                 return Ok(external_port(user, place));
             }
             let refreshed = match protocol {
                 Protocol::Tcp => {
                     let is_expired = slot.is_expired(protocol, &self.timers, now);
                     let state = if is_expired { TcpState::New } else { slot.state() };
-                    slot.with(now, after_segment(state, carrier, true))
+                    slot.with(now, after_segment(state, segment, true))
                 }
                 _ => slot.at(now),
             };
@@ -319,7 +396,7 @@ impl Nat {
             }
             return Ok(external_port(user, place));
         }
-        if carrier.is_error() {
+        if is_error {
             return Err(DropReason::NatNoMapping);
         }
         let place = free(ports, user, wanted, home, &self.timers);
@@ -344,25 +421,12 @@ impl Nat {
             return None;
         }
         let carrier = Carrier::read(bytes, Side::Destination).ok()?;
-        let wanted = PortSlot::new(user.generation, carrier.protocol, carrier.port, 0);
-        let home = home(user, carrier.protocol, carrier.port);
+        let Segment { protocol, port, .. } = carrier.segment;
+        let wanted = PortSlot::new(user.generation, protocol, port, 0);
+        let home = home(user, &carrier.segment);
         let (place, _) = find(&burst.tables.nat_ports, user, wanted, home)?;
         let port = Some((carrier, external_port(user, place)));
         Some(Translation { address: user.external, port })
-    }
-
-    /// Prefetches what [`destination`](Self::destination) reads: the index of the block's owner and
-    /// the slot.
-    #[inline]
-    pub(crate) fn prefetch(&self, to: &ExternalPort, tables: &LaneTables) {
-        tables.nat_blocks.prefetch_index(to.block as usize);
-        tables.nat_ports.prefetch(EntryId(to.place.bucket));
-    }
-
-    /// Prefetches the owner of the block, ahead of [`destination`](Self::destination).
-    #[inline]
-    pub(crate) fn prefetch_owner(to: &ExternalPort, tables: &LaneTables) {
-        tables.nat_blocks.prefetch(to.block as usize);
     }
 
     /// Returns the session of the block that a packet to an external address is for.
@@ -373,6 +437,6 @@ impl Nat {
         turn: &Turn,
     ) -> Option<SessionIndex> {
         let Arrival::Port(to) = self.arrival(bytes) else { return None };
-        tables.nat_blocks.get(turn, to.block as usize)?.owner()
+        tables.nat_blocks.get(turn, to.port.block as usize)?.owner()
     }
 }

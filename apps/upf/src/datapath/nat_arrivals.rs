@@ -8,7 +8,7 @@ use super::forward::Forwarder;
 use super::ip_header;
 use super::lane_tables::{BurstContext, LaneTables, TurnContext};
 use super::lookup::{Batch, Ingress};
-use super::nat::{Arrival, ExternalPort, Nat, NatInterfaces};
+use super::nat::{Arrival, ArrivedPacket, Nat, NatInterfaces, PlainArrival};
 use super::outcome::Outcome;
 use super::port_map::{self, PortRole};
 use super::reassembly::{self, Progress, Reassembler};
@@ -50,6 +50,33 @@ fn is_translated(nat: &NatInterfaces, frame: &[u8], role: &PortRole) -> bool {
     })
 }
 
+/// Reads the packets at these positions ahead, so that their cache misses overlap: the index of
+/// each block and the slot, then the block.
+// By itself, for want of registers.
+#[inline(never)]
+fn read_ahead(
+    nat: &Nat,
+    packets: &[Packet],
+    external: u32,
+    tables: &LaneTables,
+    ahead: &mut [Option<PlainArrival>; BATCH],
+) {
+    for position in positions(external) {
+        let (Some(packet), Some(slot)) = (packets.get(position), ahead.get_mut(position)) else {
+            return;
+        };
+        let ip = packet.bytes().get(Ethernet::LENGTH..).unwrap_or_default();
+        if packet.partial_checksum().is_none()
+            && let Some(arrival) = nat.plain_arrival(ip, tables)
+        {
+            *slot = Some(arrival);
+        }
+    }
+    for arrival in ahead.iter().flatten() {
+        Nat::prefetch_owner(arrival, tables);
+    }
+}
+
 /// Translation of packets to external addresses.
 pub(super) struct Arrivals<'a, R> {
     pub(super) forwarder: &'a mut Forwarder<R>,
@@ -67,38 +94,75 @@ impl<R: Routes> Arrivals<'_, R> {
         external: u32,
         context: &mut TurnContext<'_>,
     ) {
-        let mut ports: [Option<(ExternalPort, Ingress)>; BATCH] = [None; BATCH];
+        // All came by one port, but frames between lanes carry the network instance.
+        let first = packets.first().map(|packet| self.ingress(packet)).unwrap_or_default();
+        let mut ahead = [None; BATCH];
+        if let Some(nat) = self.forwarder.nat_of(first.instance).filter(|_| !first.is_hairpin) {
+            read_ahead(nat, packets, external, context.tables, &mut ahead);
+        }
         for position in positions(external) {
             let Some(packet) = packets.get_mut(position) else { return };
             let octets = packet.len() as u64;
-            let ingress = self.ingress(packet);
-            match self.external_port(packet, ingress, context) {
-                Ok(port) => ports[position % BATCH] = port.map(|port| (port, ingress)),
+            let plain = ahead.get(position).copied().flatten();
+            let (ingress, session) = match plain {
+                Some(arrival) => {
+                    let session = self.translate_plain(packet, first.instance, &arrival, context);
+                    (first, session.map(Some))
+                }
+                None => self.translate_alone(packet, context),
+            };
+            match session {
+                Ok(Some(session)) => {
+                    let length = packet.len();
+                    batch.push_translated(position, length, ingress, session, context.tables);
+                }
+                Ok(None) => {}
                 Err(outcome) => {
                     self.forwarder.counters.label(context.tables, packet, outcome, octets);
                 }
             }
         }
-        let burst = context.burst();
-        for (port, _) in ports.iter().flatten() {
-            Nat::prefetch_owner(port, burst.tables);
-        }
-        for (position, port) in ports.iter().enumerate() {
-            let (Some((port, ingress)), Some(packet)) = (port, packets.get_mut(position)) else {
-                continue;
-            };
-            let octets = packet.len() as u64;
-            match self.translate_arrival(packet, *ingress, port, burst) {
-                Ok(session) => {
-                    let length = packet.len();
-                    batch.push_translated(position, length, *ingress, session, burst.tables);
-                }
-                Err(reason) => {
-                    let outcome = Outcome::Drop(reason);
-                    self.forwarder.counters.label(burst.tables, packet, outcome, octets);
-                }
+    }
+
+    /// Translates a packet that was read ahead and returns the session of its user.
+    ///
+    /// # Errors
+    /// Returns the outcome of a packet that cannot be translated.
+    #[inline(always)]
+    fn translate_plain(
+        &self,
+        packet: &mut Packet,
+        instance: InstanceId,
+        arrival: &PlainArrival,
+        context: &mut TurnContext<'_>,
+    ) -> Result<SessionIndex, Outcome> {
+        let drop = Outcome::Drop;
+        let nat = self.forwarder.nat_of(instance).ok_or(drop(DropReason::NatNoMapping))?;
+        let ip = packet.bytes_mut().get_mut(Ethernet::LENGTH..).unwrap_or_default();
+        nat.translate_arrival(arrival, ip, context.burst()).map_err(drop)
+    }
+
+    /// Translates a packet that could not be read ahead and returns the session of its user; `None`
+    /// if the packet is a fragment and has its verdict.
+    ///
+    /// # Errors
+    /// Returns the outcome of a packet that cannot be translated.
+    #[inline(never)]
+    fn translate_alone(
+        &mut self,
+        packet: &mut Packet,
+        context: &mut TurnContext<'_>,
+    ) -> (Ingress, Result<Option<SessionIndex>, Outcome>) {
+        let ingress = self.ingress(packet);
+        let session = match self.external_port(packet, ingress, context) {
+            Ok(None) => Ok(None),
+            Ok(Some(port)) => {
+                let session = self.translate_arrival(packet, ingress, &port, context.burst());
+                session.map(Some).map_err(Outcome::Drop)
             }
-        }
+            Err(outcome) => Err(outcome),
+        };
+        (ingress, session)
     }
 
     /// Returns the ingress of a packet without a tunnel.
@@ -110,8 +174,8 @@ impl<R: Routes> Arrivals<'_, R> {
         })
     }
 
-    /// Returns the external port that a packet is for, and prefetches its mapping. `None` if the
-    /// packet is a fragment and has its verdict.
+    /// Returns the external port that a packet is for. `None` if the packet is a fragment and has
+    /// its verdict.
     ///
     /// # Errors
     /// Returns the outcome of a packet that is for no port.
@@ -120,17 +184,14 @@ impl<R: Routes> Arrivals<'_, R> {
         packet: &mut Packet,
         ingress: Ingress,
         context: &mut TurnContext<'_>,
-    ) -> Result<Option<ExternalPort>, Outcome> {
+    ) -> Result<Option<ArrivedPacket>, Outcome> {
         let no_mapping = Outcome::Drop(DropReason::NatNoMapping);
         let Ingress { instance, is_hairpin } = ingress;
         let nat = self.forwarder.nat_of(instance).ok_or(no_mapping)?;
         let ip = packet.bytes().get(Ethernet::LENGTH..).unwrap_or_default();
         let is_external = |ip: &Ipv4| nat.is_external(ip.destination.into());
         match nat.arrival(ip) {
-            Arrival::Port(port) => {
-                nat.prefetch(&port, context.tables);
-                Ok(Some(port))
-            }
+            Arrival::Port(port) => Ok(Some(port)),
             // Past NAT to a user's address.
             _ if !header::<Ipv4>(ip, 0).is_some_and(is_external) => Err(no_mapping),
             Arrival::Linux if is_hairpin => Err(no_mapping),
@@ -147,7 +208,7 @@ impl<R: Routes> Arrivals<'_, R> {
         packet: &mut Packet,
         instance: InstanceId,
         context: &mut TurnContext<'_>,
-    ) -> Result<Option<ExternalPort>, Outcome> {
+    ) -> Result<Option<ArrivedPacket>, Outcome> {
         let (tables, octets) = (context.tables, packet.len() as u64);
         match self.reassembler.add_any(packet, context.turn.now(), tables) {
             Progress::Whole => {}
@@ -208,7 +269,7 @@ impl<R: Routes> Arrivals<'_, R> {
         &self,
         packet: &mut Packet,
         ingress: Ingress,
-        port: &ExternalPort,
+        port: &ArrivedPacket,
         burst: BurstContext<'_>,
     ) -> Result<SessionIndex, DropReason> {
         let nat = self.forwarder.nat_of(ingress.instance).ok_or(DropReason::NatNoMapping)?;

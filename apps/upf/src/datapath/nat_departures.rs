@@ -12,7 +12,7 @@ use super::forward::Forwarder;
 use super::icmp::{DueIcmpError, IcmpError};
 use super::lane_tables::{BurstContext, DestinationAddress};
 use super::lookup::{ClassifiedPacket, RouteBatch, RoutedPacket, UePacket};
-use super::nat::{Arrival, Nat, Translation};
+use super::nat::{Arrival, Departure, Nat, Translation};
 use super::outcome::Outcome;
 use super::routes::{BATCH, Routes};
 use crate::config::Role;
@@ -117,25 +117,14 @@ impl<R: Routes> Forwarder<R> {
         packets: &mut [Packet],
         burst: BurstContext<'_>,
     ) -> u32 {
-        let tables = burst.tables;
         let routed = batch.packets.get(..batch.count).unwrap_or_default();
         let first = routed.first().and_then(|it| it.instance);
         let instance = first.or(self.only_instance).unwrap_or_default();
         let Some(nat) = self.nat_of(instance) else { return 0 };
-        for it in routed {
-            tables.nat_users.prefetch_index(it.session.0 as usize);
-        }
-        for it in routed {
-            tables.nat_users.prefetch(it.session.0 as usize);
-        }
-        let mut departures = [None; BATCH];
-        for (it, departure) in routed.iter().zip(&mut departures) {
-            let Some(ue_packet) = ue_packets.get(usize::from(it.ue_packet)) else { continue };
-            let Some(packet) = packets.get(usize::from(ue_packet.position)) else { continue };
-            if packet.partial_checksum().is_none() && it.instance == first {
-                *departure = nat.departure(it.session, ue_packet.inner(packet.bytes()), burst);
-            }
-        }
+        let users = &burst.tables.nat_users;
+        routed.iter().for_each(|it| users.prefetch_index(it.session.0 as usize));
+        routed.iter().for_each(|it| users.prefetch(it.session.0 as usize));
+        let departures = read_ahead(nat, ue_packets, routed, packets, burst);
         if !is_answered {
             return 0;
         }
@@ -145,16 +134,12 @@ impl<R: Routes> Forwarder<R> {
             let (Some(departure), RouteLookup::Forward(hop)) = (departure, answer) else {
                 continue;
             };
-            let Some(ue_packet) = ue_packets.get(usize::from(it.ue_packet)) else { continue };
-            let Some(packet) = packets.get_mut(usize::from(ue_packet.position)) else { continue };
             if exit_port != Some(hop.port) {
                 let exit = self.ports.exit(hop.port, None, |role| role == Role::N6);
                 exit_port = exit.filter(|exit| exit.instance == instance).map(|_| hop.port);
             }
             let leaves = exit_port.is_some() && it.length <= hop.mtu;
-            if leaves && nat.translate(departure, ue_packet.inner_mut(packet), burst) {
-                done |= 1 << at;
-            }
+            done |= u32::from(leaves && departure.translate(nat, packets, burst)) << at;
         }
         done
     }
@@ -254,6 +239,53 @@ impl<R: Routes> Forwarder<R> {
         translation.write(ip);
         Some(session)
     }
+}
+
+/// Packet of a batch that was read ahead.
+#[derive(Clone, Copy)]
+struct BatchDeparture<'t> {
+    departure: Departure<'t>,
+    /// Index of the packet in the burst.
+    position: u8,
+    /// Offset of the inner packet in the frame.
+    at: u16,
+}
+
+impl BatchDeparture<'_> {
+    /// Translates the packet. Returns false if it cannot be translated.
+    #[inline(always)]
+    fn translate(&self, nat: &Nat, packets: &mut [Packet], burst: BurstContext<'_>) -> bool {
+        let Self { ref departure, position, at } = *self;
+        let Some(packet) = packets.get_mut(usize::from(position)) else { return false };
+        let Some(inner) = packet.bytes_mut().get_mut(usize::from(at)..) else { return false };
+        nat.translate(departure, inner, burst)
+    }
+}
+
+/// Reads packets ahead that leave in the network instance of the first one.
+// By itself, for want of registers.
+#[inline(never)]
+fn read_ahead<'t>(
+    nat: &Nat,
+    ue_packets: &[UePacket],
+    routed: &[RoutedPacket],
+    packets: &[Packet],
+    burst: BurstContext<'t>,
+) -> [Option<BatchDeparture<'t>>; BATCH] {
+    let mut departures = [None; BATCH];
+    let first = routed.first().and_then(|it| it.instance);
+    for (it, departure) in routed.iter().zip(&mut departures) {
+        let Some(ue_packet) = ue_packets.get(usize::from(it.ue_packet)) else { continue };
+        let UePacket { position, at, .. } = *ue_packet;
+        let Some(packet) = packets.get(usize::from(position)) else { continue };
+        if packet.partial_checksum().is_none() && it.instance == first {
+            let inner = ue_packet.inner(packet.bytes());
+            if let Some(read) = nat.departure(it.session, inner, burst) {
+                *departure = Some(BatchDeparture { departure: read, position, at });
+            }
+        }
+    }
+    departures
 }
 
 /// Finds the translation of a packet.

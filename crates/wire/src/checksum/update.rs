@@ -34,15 +34,19 @@ pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
 /// let (old, new) = ([10, 0, 0, 1, 7, 7], [192, 0, 2, 1, 7, 7]);
 /// assert_eq!(change.update(checksum(&old)), checksum(&new));
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Difference(u16);
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Difference(
+    /// A sum of 16-bit words, which is folded only where it is applied: 2^32 - 1 is a multiple of
+    /// 2^16 - 1, so a carry out of 32 bits counts as 1, too.
+    u32,
+);
 
 impl Difference {
     /// Creates the difference between the bytes `old` and the bytes `new`. Both begin at an even
     /// offset of the covered data, and their numbers are even.
     #[must_use]
     pub fn between(old: &[u8], new: &[u8]) -> Self {
-        Self(Sum::new().add_bytes(old).fold()).inverse().and(Self(Sum::new().add_bytes(new).fold()))
+        Self::of_u16(Sum::new().add_bytes(old).fold(), Sum::new().add_bytes(new).fold())
     }
 
     /// Creates the difference between two values of a 32-bit field.
@@ -50,35 +54,36 @@ impl Difference {
     #[must_use]
     pub const fn of_u32(old: u32, new: u32) -> Self {
         // Four terms of at most 0xffff stay below 2^32.
-        Self(fold_u32((!old >> 16) + (!old & 0xffff) + (new >> 16) + (new & 0xffff)))
+        Self((!old >> 16) + (!old & 0xffff) + (new >> 16) + (new & 0xffff))
     }
 
     /// Creates the difference between two values of a 16-bit field.
     #[inline]
     #[must_use]
     pub const fn of_u16(old: u16, new: u16) -> Self {
-        Self(fold_u32(!old as u32 + new as u32))
+        Self(!old as u32 + new as u32)
     }
 
     /// Creates a difference from its [`bits`](Self::bits).
     #[inline]
     #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
-        Self(bits)
+        Self(bits as u32)
     }
 
     /// Returns the difference as a number, for storage.
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u16 {
-        self.0
+        fold_u32(self.0)
     }
 
     /// Returns the difference of both changes together.
     #[inline]
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
-        Self(fold_u32(self.0 as u32 + other.0 as u32))
+        let (sum, carry) = self.0.overflowing_add(other.0);
+        Self(sum + carry as u32)
     }
 
     /// Returns the difference of the opposite change.
@@ -99,7 +104,7 @@ impl Difference {
     #[inline]
     #[must_use]
     pub const fn update_sum(self, sum: u16) -> u16 {
-        fold_u32(sum as u32 + self.0 as u32)
+        self.and(Self::from_bits(sum)).bits()
     }
 }
 
@@ -110,4 +115,18 @@ impl Difference {
 #[must_use]
 pub fn update(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
     update_u16(checksum, Sum::new().add_bytes(old).fold(), Sum::new().add_bytes(new).fold())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_add_up_without_loss() {
+        // 0xffff is zero in ones' complement arithmetic: each change leaves the checksum as it is.
+        let nothing = Difference::of_u32(0, u32::MAX);
+        let all = (0..100_000).fold(Difference::from_bits(7), |sum, _| sum.and(nothing));
+        assert_eq!(all.bits(), 7);
+        assert_eq!(all.and(all.inverse()).update(0x1234), 0x1234);
+    }
 }

@@ -4,6 +4,8 @@
 use fastlane::wire::checksum::{self, Difference, update_u16};
 use fastlane::wire::{Icmp, IpProtocol, Ipv4, Tcp, U16, Udp, header, header_mut};
 
+use super::segment::{Endpoint, Segment, write_tcp, write_udp};
+use super::side::Side;
 use crate::rules::layout::nat_tables::Protocol;
 
 /// Offset of the identifier in an ICMP query.
@@ -19,50 +21,6 @@ const INFORMATION_REPLY: u8 = 16;
 const ADDRESS_MASK: u8 = 17;
 const ADDRESS_MASK_REPLY: u8 = 18;
 
-/// Address of a packet that is translated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    /// Source: of packets of users.
-    Source,
-    /// Destination: of packets to users.
-    Destination,
-}
-
-impl Side {
-    /// Returns the address of the packet that an ICMP error quotes: it went the other way.
-    const fn quoted(self) -> Self {
-        match self {
-            Self::Source => Self::Destination,
-            Self::Destination => Self::Source,
-        }
-    }
-
-    /// Returns the offset of the address in an IPv4 header.
-    const fn address(self) -> usize {
-        match self {
-            Self::Source => 12,
-            Self::Destination => 16,
-        }
-    }
-
-    /// Returns the offset of the port in a transport header.
-    const fn port(self) -> usize {
-        match self {
-            Self::Source => 0,
-            Self::Destination => 2,
-        }
-    }
-
-    /// Returns the address of this side.
-    #[inline]
-    pub(super) fn address_of(self, ip: &Ipv4) -> u32 {
-        u32::from_be_bytes(match self {
-            Self::Source => ip.source,
-            Self::Destination => ip.destination,
-        })
-    }
-}
-
 /// Reason why a packet has no port or identifier to translate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
@@ -77,7 +35,9 @@ pub(super) enum Unreadable {
 /// Field of the port or identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
-    /// In the transport header.
+    /// In the transport header of a packet without IP options.
+    Plain,
+    /// In the transport header of another packet.
     Transport,
     /// Identifier of an ICMP query.
     Query,
@@ -85,17 +45,11 @@ enum Field {
     Quoted { ip: u16, port: u16 },
 }
 
-/// Translated part of a packet, with what its mapping depends on.
+/// Translated part of any packet, with what its mapping depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Carrier {
-    /// Protocol of the mapping.
-    pub(super) protocol: Protocol,
-    /// Port or identifier of the side.
-    pub(super) port: u16,
-    /// Control bits of a TCP segment.
-    pub(super) control: u8,
-    /// True if a TCP segment has data.
-    pub(super) has_data: bool,
+    /// Part that its mapping depends on.
+    pub(super) segment: Segment,
     side: Side,
     field: Field,
     /// Offset of the transport header.
@@ -107,8 +61,17 @@ impl Carrier {
     ///
     /// # Errors
     /// Returns the reason if there is nothing to translate.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read(bytes: &[u8], side: Side) -> Result<Self, Unreadable> {
+        match Segment::read_plain(bytes, side) {
+            Some(segment) => Ok(Self { segment, side, field: Field::Plain, transport: 0 }),
+            None => Self::read_other(bytes, side),
+        }
+    }
+
+    /// Finds what is translated in a packet that is not plain.
+    #[inline(never)]
+    fn read_other(bytes: &[u8], side: Side) -> Result<Self, Unreadable> {
         let ip: &Ipv4 = header(bytes, 0).ok_or(Unreadable::Malformed)?;
         let (start, total) = (ip.header_length(), usize::from(ip.total_length.get()));
         let bytes = bytes.get(..total).ok_or(Unreadable::Malformed)?;
@@ -118,35 +81,20 @@ impl Carrier {
         if ip.fragment_offset() != 0 {
             return Err(Unreadable::Fragment);
         }
-        let of = |protocol, port, field| Self {
-            protocol,
-            port,
-            control: 0,
-            has_data: false,
-            side,
-            field,
-            transport: start as u16,
-        };
-        let port_of = |source: U16, destination: U16| match side {
-            Side::Source => source.get(),
-            Side::Destination => destination.get(),
-        };
+        let of = |segment, field| Self { segment, side, field, transport: start as u16 };
         match ip.protocol {
             IpProtocol::UDP => {
                 let udp: &Udp = header(bytes, start).ok_or(Unreadable::Malformed)?;
-                let port = port_of(udp.source_port, udp.destination_port);
-                Ok(of(Protocol::Udp, port, Field::Transport))
+                let port = side.of(udp.source_port, udp.destination_port).get();
+                Ok(of(Segment::new(Protocol::Udp, port), Field::Transport))
             }
             IpProtocol::TCP => {
                 let tcp: &Tcp = header(bytes, start).ok_or(Unreadable::Malformed)?;
-                let port = port_of(tcp.source_port, tcp.destination_port);
-                let has_data = total > start + tcp.header_length();
-                let carrier = of(Protocol::Tcp, port, Field::Transport);
-                Ok(Self { control: tcp.control(), has_data, ..carrier })
+                Ok(of(Segment::of_tcp(tcp, total - start, side), Field::Transport))
             }
             IpProtocol::ICMP => {
                 let (protocol, port, field) = icmp(bytes, start, side)?;
-                Ok(of(protocol, port, field))
+                Ok(of(Segment::new(protocol, port), field))
             }
             _ => Err(Unreadable::Protocol),
         }
@@ -160,35 +108,30 @@ impl Carrier {
 
     /// Replaces address and port in the packet from which it was read, with all checksums.
     #[inline(always)]
-    pub(super) fn write(&self, bytes: &mut [u8], address: u32, port: u16) {
-        let Some(ip) = header_mut::<Ipv4>(bytes, 0) else { return };
-        let old = self.side.address_of(ip);
-        let change = Difference::of_u32(old, address);
-        ip.header_checksum.set(change.update(ip.header_checksum.get()));
-        match self.side {
-            Side::Source => ip.source = address.to_be_bytes(),
-            Side::Destination => ip.destination = address.to_be_bytes(),
+    pub(super) fn write(&self, bytes: &mut [u8], new: Endpoint) {
+        match self.field {
+            Field::Plain => self.segment.write_plain(bytes, self.side, new),
+            _ => self.write_other(bytes, new),
         }
+    }
+
+    /// Replaces address and port in a packet that is not plain.
+    #[inline(never)]
+    fn write_other(&self, bytes: &mut [u8], Endpoint { address, port }: Endpoint) {
+        let Some(ip) = header_mut::<Ipv4>(bytes, 0) else { return };
+        let change = Difference::of_u32(self.side.address_of(ip), address);
+        ip.header_checksum.set(change.update(ip.header_checksum.get()));
+        *self.side.address_mut(ip) = address.to_be_bytes();
         let start = usize::from(self.transport);
-        let change = change.and(Difference::of_u16(self.port, port));
-        match (self.field, self.protocol) {
-            (Field::Transport, Protocol::Udp) => {
-                let Some(udp) = header_mut::<Udp>(bytes, start) else { return };
-                match self.side {
-                    Side::Source => udp.source_port.set(port),
-                    Side::Destination => udp.destination_port.set(port),
-                }
-                if udp.checksum.get() != 0 {
-                    udp.checksum.set(checksum::udp(change.update(udp.checksum.get())));
-                }
+        let change = change.and(Difference::of_u16(self.segment.port, port));
+        match (self.field, self.segment.protocol) {
+            (Field::Plain | Field::Transport, Protocol::Udp) => {
+                let Some(udp) = header_mut(bytes, start) else { return };
+                write_udp(udp, self.side, port, change);
             }
-            (Field::Transport, _) => {
-                let Some(tcp) = header_mut::<Tcp>(bytes, start) else { return };
-                match self.side {
-                    Side::Source => tcp.source_port.set(port),
-                    Side::Destination => tcp.destination_port.set(port),
-                }
-                tcp.checksum.set(change.update(tcp.checksum.get()));
+            (Field::Plain | Field::Transport, _) => {
+                let Some(tcp) = header_mut(bytes, start) else { return };
+                write_tcp(tcp, self.side, port, change);
             }
             (Field::Query, _) => self.write_query(bytes, port),
             (Field::Quoted { ip, port: at }, _) => {
@@ -202,7 +145,7 @@ impl Carrier {
     fn write_query(&self, bytes: &mut [u8], port: u16) {
         let Some(icmp) = header_mut::<Icmp>(bytes, self.transport.into()) else { return };
         // ICMP has no pseudo header.
-        icmp.checksum.set(update_u16(icmp.checksum.get(), self.port, port));
+        icmp.checksum.set(update_u16(icmp.checksum.get(), self.segment.port, port));
         let sequence = icmp.rest.get() & 0xffff;
         icmp.rest.set(u32::from(port) << 16 | sequence);
     }
@@ -223,16 +166,17 @@ impl Carrier {
         }
         let port = replace(bytes, at, port.to_be_bytes());
         all = all.and(port);
-        let transport = at - if self.protocol == Protocol::Icmp { IDENTIFIER } else { side.port() };
-        let (field, difference) = match self.protocol {
+        let transport =
+            at - if self.segment.protocol == Protocol::Icmp { IDENTIFIER } else { side.port() };
+        let (field, difference) = match self.segment.protocol {
             Protocol::Udp => (transport + UDP_CHECKSUM, address.and(port)),
             Protocol::Tcp => (transport + usize::from(Tcp::CHECKSUM_OFFSET), address.and(port)),
             Protocol::Icmp => (transport + 2, port),
         };
         if let Some(sum) = header::<U16>(bytes, field).map(|sum| sum.get())
-            && !(self.protocol == Protocol::Udp && sum == 0)
+            && !(self.segment.protocol == Protocol::Udp && sum == 0)
         {
-            let new = match self.protocol {
+            let new = match self.segment.protocol {
                 Protocol::Udp => checksum::udp(difference.update(sum)),
                 _ => difference.update(sum),
             };

@@ -6,9 +6,9 @@
 use fastlane::table::{EntryId, LaneState};
 use fastlane::wire::Tcp;
 
-use super::carrier::Carrier;
+use super::segment::Segment;
 use crate::config::nat_plan::BUCKET;
-use crate::rules::layout::nat_tables::{NatUser, PortSlot, Protocol, TcpState, Timers};
+use crate::rules::layout::nat_tables::{NatUser, PortSlot, TcpState, Timers};
 
 /// Words of a bucket.
 pub(super) const WORDS: usize = BUCKET as usize;
@@ -24,8 +24,8 @@ pub(super) struct SlotAddress {
 
 /// Returns the bucket in which the search for an inside port begins, in the user's block.
 #[inline]
-pub(super) fn home(user: &NatUser, protocol: Protocol, port: u16) -> u32 {
-    let value = u32::from(port) | (protocol as u32) << 16;
+pub(super) fn home(user: &NatUser, segment: &Segment) -> u32 {
+    let value = u32::from(segment.port) | (segment.protocol as u32) << 16;
     ((user.key ^ value).wrapping_mul(0x9e37_79b1) >> 15) & (user.buckets - 1)
 }
 
@@ -91,7 +91,7 @@ pub(super) fn external_port(user: &NatUser, place: SlotAddress) -> u16 {
 
 /// Returns the TCP state after a segment.
 #[inline]
-pub(super) fn after_segment(state: TcpState, segment: &Carrier, is_inside: bool) -> TcpState {
+pub(super) fn after_segment(state: TcpState, segment: &Segment, is_inside: bool) -> TcpState {
     use TcpState::{Answered, Closed, Established, InsideClosed, New, OutsideClosed};
     let has = |bit: u8| segment.control & bit != 0;
     if has(Tcp::RST) {
