@@ -121,7 +121,7 @@ impl Drop for Metrics<'_> {
 
 /// Returns a StatefulSet of UPFs, of which each pod has two interfaces.
 fn upfs() -> Value {
-    let mut pod = upf_pod::pod("upf");
+    let mut pod = Pods::upf("upf");
     pod["spec"]["terminationGracePeriodSeconds"] = json!(90);
     let ports = json!([
         {"name": "metrics", "containerPort": 8805},

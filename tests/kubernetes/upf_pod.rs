@@ -5,9 +5,14 @@ use std::fs::File;
 
 use fastlane_tests::cluster::pod::{Pod, Pods};
 use fastlane_tests::cluster::release::Release;
+use fastlane_tests::upf::{Session, Traffic};
 use fastlane_tests::{Cluster, Host, Process, binary, eventually};
 use serde_json::{Value, json};
 
+use crate::RING;
+
+/// Packets after which a story looks whether all have arrived.
+const PART: u64 = 10_000;
 /// Server in the data network.
 const SERVER: &str = "10.9.0.2";
 
@@ -32,7 +37,7 @@ impl Networks {
         node.add_address("n4", "192.0.2.1/24");
         access.add_address("n4", "192.0.2.2/24");
         access.run(&["ip", "route", "add", "10.88.7.0/24", "via", "192.0.2.1"]);
-        access.add_address("eth1", "10.3.0.2/24");
+        access.add_address("eth1", "10.30.0.2/24");
         data.add_address("eth2", "10.6.0.2/24");
         data.add_address("lo", &format!("{SERVER}/32"));
         data.run(&["ip", "route", "add", "10.45.0.0/16", "via", "10.6.0.1"]);
@@ -64,7 +69,7 @@ impl Networks {
         sessions: usize,
     ) -> (Process, Vec<String>) {
         let (program, count) = (binary("smf").display().to_string(), sessions.to_string());
-        let ends = ["hold", "--local", address, "--upf", upf, "--gnb", "10.3.0.2"];
+        let ends = ["hold", "--local", address, "--upf", upf, "--gnb", "10.30.0.2", "--qfi", "1"];
         let smf = self.access.start(&[&[&*program], &ends[..], &["--sessions", &count]].concat());
         eventually("all sessions are set up", || smf.stdout().lines().count() == sessions);
         let lines = smf.stdout().lines().map(str::to_owned).collect();
@@ -77,7 +82,7 @@ impl Networks {
         let path = cluster.file("tunnels");
         std::fs::write(&path, lines.join("\n") + "\n").expect("the folder is ours");
         let mut command = self.access.command(&[]);
-        command.arg(binary("gnb")).args(["--listen", "10.3.0.2"]);
+        command.arg(binary("gnb")).args(["--listen", "10.30.0.2"]);
         command.stdin(File::open(path).expect("the lines"));
         let gnb = Process::start(command);
         gnb.wait_for("running; ");
@@ -111,6 +116,17 @@ impl Networks {
         self.data.start(&[&program, &path.display().to_string()])
     }
 
+    /// Opens the interfaces of the gNB and the data network towards the UPF in a pod.
+    #[track_caller]
+    fn traffic(&self, cluster: &Cluster, upf: &Pod<'_>) -> Traffic {
+        let names = ["FASTLANE_UPF_0", "FASTLANE_UPF_1"].map(|variable| {
+            upf.exec(&["sh", "-c", &format!("echo ${variable}")]).trim().to_owned()
+        });
+        let macs = names.each_ref().map(|name| cluster.node().mac(name));
+        let hosts = [(&self.access, &*names[0]), (&self.data, &*names[1])];
+        Traffic::new(hosts, [&macs[0], &macs[1]])
+    }
+
     /// Pings the server from a UE, 100 times a second. Returns the number of replies.
     fn ping(&self, user: &str, count: u32) -> u32 {
         self.ping_each(user, count, "0.01")
@@ -135,7 +151,7 @@ pub(crate) fn pools() -> Value {
             {"destination": "10.45.0.0/16", "fragments": true},
             {"ethertype": "arp"},
         ],
-        "taps": {"n3": {"addresses": ["10.3.0.1/24"]}, "n6": {"addresses": ["10.6.0.1/24"]}},
+        "taps": {"n3": {"addresses": ["10.30.0.1/24"]}, "n6": {"addresses": ["10.6.0.1/24"]}},
     }})
 }
 
@@ -154,14 +170,14 @@ pub(crate) fn configuration(networks: &Networks) -> Value {
     let n6 = json!({"destination": "10.45.0.0/16", "fragments": true});
     json!({
         "ports": {
-            "n3": port("env:FASTLANE_UPF_0", "n3", "10.3.0.1/24", n3),
+            "n3": port("env:FASTLANE_UPF_0", "n3", "10.30.0.1/24", n3),
             "n6": port("env:FASTLANE_UPF_1", "n6", "10.6.0.1/24", n6),
         },
         "app": {
             "node-id": "192.0.2.9",
             "n4": {"addresses": ["192.0.2.9"], "release-s": 5},
             "interfaces": {
-                "n3": {"port": "n3", "role": "n3", "addresses": ["10.3.0.1"]},
+                "n3": {"port": "n3", "role": "n3", "addresses": ["10.30.0.1"]},
                 "n6": {"port": "n6", "role": "n6", "network-instances": ["internet"],
                        "next-hop": networks.data.mac("eth2")},
             },
@@ -169,27 +185,6 @@ pub(crate) fn configuration(networks: &Networks) -> Value {
             "sessions": 1000,
         },
     })
-}
-
-/// Returns a pod with the UPF.
-pub(crate) fn pod(name: &str) -> Value {
-    let mut pod = Pods::macswap(name);
-    let container = &mut pod["spec"]["containers"][0];
-    container["name"] = json!("upf");
-    let limits = container["resources"]["limits"].as_object_mut().expect("limits");
-    limits.remove("fastlane.dev/wire");
-    limits.insert("fastlane.dev/upf".to_owned(), json!(2));
-    container["command"] = json!([
-        "upf",
-        "/etc/macswap/macswap.json",
-        "--set",
-        "app.node-id=$(POD_IP)",
-        "--set",
-        "app.n4.addresses=[\"$(POD_IP)\"]",
-    ]);
-    let address = json!({"fieldRef": {"fieldPath": "status.podIP"}});
-    container["env"] = json!([{"name": "POD_IP", "valueFrom": address}]);
-    pod
 }
 
 /// Waits until both processes of the UPF run, and returns its address on N4.
@@ -214,7 +209,7 @@ fn pings_of_a_user_cross_a_upf_in_a_pod() {
     let release = Release::install(&cluster, "auto", &pools());
     release.wait_for("the devices of node `node1` are published");
     let pods = Pods::new(&cluster, &configuration(&networks));
-    let pod = pods.run(&pod("upf"));
+    let pod = pods.run(&Pods::upf("upf"));
     let address = wait_until_ready(&pod);
     let (smf, lines) = networks.smf(&address, 3);
     let gnb = networks.gnb(&cluster, &lines);
@@ -235,5 +230,55 @@ fn pings_of_a_user_cross_a_upf_in_a_pod() {
     assert!(ended.status.success(), "{}", ended.stderr);
     let ended = gnb.stop();
     assert!(ended.status.success(), "{}", ended.stderr);
+    pod.delete();
+}
+
+/// Returns the packets of a story in each direction, and their rate: many more in a soak run.
+fn user_load() -> (u64, u32) {
+    match std::env::var_os("FASTLANE_SOAK") {
+        Some(_) => (5_000_000, 20_000),
+        None => (30_000, 5_000),
+    }
+}
+
+#[test]
+fn no_packet_of_users_is_lost_in_a_pod() {
+    let Some(cluster) = Cluster::get() else { return };
+    let Some(networks) = Networks::new(&cluster) else { return };
+    let release = Release::install(&cluster, "auto", &pools());
+    release.wait_for("the devices of node `node1` are published");
+    let mut configuration = configuration(&networks);
+    for port in ["n3", "n6"] {
+        configuration["ports"][port]["driver"]["af-xdp"]["receive-ring"] = json!(RING);
+    }
+    configuration["lanes"] = json!({"frames": 4 * RING});
+    let pods = Pods::new(&cluster, &configuration);
+    let pod = pods.run(&Pods::upf("upf"));
+    pod.assert_unprivileged_programs(&["upf"]);
+    let (smf, lines) = networks.smf(&wait_until_ready(&pod), 100);
+    let held = lines.iter().zip(1..).map(|(line, number)| Session::held(number, line));
+    let sessions: Vec<Session> = held.collect::<Option<_>>().expect("lines of the SMF");
+    let mut traffic = networks.traffic(&cluster, &pod);
+    // The first packets have Linux find the neighbours out.
+    eventually("packets reach the gNB", || {
+        traffic.send_downlink(&sessions[0]);
+        !traffic.collect()[1].is_empty()
+    });
+    let before = pod.totals_of("upf");
+    let (each, rate) = user_load();
+    let mut received = [0; 2];
+    for _ in 0..each / PART {
+        traffic.send_paced(&sessions, PART, rate, || true);
+        let arrivals = traffic.collect();
+        received = [0, 1].map(|way| received[way] + arrivals[way].len() as u64);
+        assert_eq!(received[0], received[1], "uplink, downlink");
+    }
+    eprintln!("{received:?} of {each} packets each way at {rate}/s");
+    assert_eq!(received, [each; 2]);
+    let after = pod.totals_of("upf");
+    for port in ["n3", "n6"] {
+        assert_eq!(after.drops(port), before.drops(port), "{port}");
+    }
+    assert!(smf.stop().status.success());
     pod.delete();
 }

@@ -104,7 +104,8 @@ fn carries(lab: &UpfLab, drivers: [Value; 2]) {
     let mut smf = lab.smf();
     let (gnb, session) = attach(lab, &mut smf, "main");
     let macs = lab.macs();
-    let mut traffic = Traffic::new(&lab.hosts.right, ["n3", "n6"], [&macs[0], &macs[1]]);
+    let mut traffic =
+        Traffic::new(["n3", "n6"].map(|name| (&lab.hosts.right, name)), [&macs[0], &macs[1]]);
     let sessions: Vec<_> = (2..6).map(|number| smf.establish(&request(number))).collect();
     thread::scope(|scope| {
         let pages = scope.spawn(|| gnb.exchange_pages(lab, &session, &Page::new(OCTETS).0));

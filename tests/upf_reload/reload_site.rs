@@ -68,7 +68,8 @@ impl ReloadSite {
             let links: Value = serde_json::from_str(&text).expect("JSON from ip");
             links[0]["address"].as_str().expect("a MAC address").to_owned()
         });
-        let extranet = Traffic::new(&lab.hosts.right, ["n3", "n6b"], [&n3, &n6b]);
+        let extranet =
+            Traffic::new(["n3", "n6b"].map(|name| (&lab.hosts.right, name)), [&n3, &n6b]);
         Some(Self { lab, upf, smf, traffic, extranet })
     }
 

@@ -82,6 +82,34 @@ impl<'a> Pods<'a> {
         })
     }
 
+    /// Returns a pod with the UPF that asks for two devices of the pool `upf`. Its node ID and its
+    /// address on N4 are the pod's.
+    pub fn upf(name: &str) -> Value {
+        let mut pod = Self::macswap(name);
+        let container = &mut pod["spec"]["containers"][0];
+        container["name"] = json!("upf");
+        let limits = container["resources"]["limits"].as_object_mut().expect("limits");
+        limits.remove("fastlane.dev/wire");
+        limits.insert("fastlane.dev/upf".to_owned(), json!(2));
+        container["command"] = json!(Self::upf_command("$(POD_IP)"));
+        let address = json!({"fieldRef": {"fieldPath": "status.podIP"}});
+        container["env"] = json!([{"name": "POD_IP", "valueFrom": address}]);
+        pod
+    }
+
+    /// Returns the command of the UPF in a pod with this address.
+    #[must_use]
+    pub fn upf_command(address: &str) -> [String; 6] {
+        [
+            "upf".to_owned(),
+            "/etc/macswap/macswap.json".to_owned(),
+            "--set".to_owned(),
+            format!("app.node-id={address}"),
+            "--set".to_owned(),
+            format!("app.n4.addresses=[\"{address}\"]"),
+        ]
+    }
+
     /// Creates a pod and waits until macswap runs in it.
     ///
     /// # Panics
@@ -273,12 +301,21 @@ impl Pod<'_> {
     /// When it has one.
     #[track_caller]
     pub fn assert_unprivileged(&self) {
-        let log = self.log();
-        for capabilities in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-            assert!(log.contains(&format!("{capabilities}:\t0000000000000000\n")), "{log}");
+        assert_no_privilege(&self.log());
+    }
+
+    /// Asserts that none of `names`, programs that run in the container, has a privilege.
+    ///
+    /// # Panics
+    /// When one has, or does not run.
+    #[track_caller]
+    pub fn assert_unprivileged_programs(&self, names: &[&str]) {
+        let status = self.exec(&["sh", "-c", "cat /proc/[0-9]*/status"]);
+        let processes: Vec<&str> = status.split("Name:\t").collect();
+        for name in names {
+            let found = processes.iter().find(|status| status.lines().next() == Some(name));
+            assert_no_privilege(found.unwrap_or_else(|| panic!("no {name} in {processes:?}")));
         }
-        assert!(log.contains("NoNewPrivs:\t1\n") && log.contains("Seccomp:\t2\n"), "{log}");
-        assert!(!log.contains("Uid:\t0"), "{log}");
     }
 
     /// Deletes the pod and waits until it has ended.
@@ -290,4 +327,14 @@ impl Pod<'_> {
         let words = ["kubectl", "delete", "pod", "--namespace", NAMESPACE, &self.name];
         self.cluster.run(&[&words[..], &["--timeout=60s"]].concat());
     }
+}
+
+/// Asserts that a process with this status (proc_pid_status(5)) has no privilege.
+#[track_caller]
+fn assert_no_privilege(status: &str) {
+    for capabilities in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert!(status.contains(&format!("{capabilities}:\t0000000000000000\n")), "{status}");
+    }
+    assert!(status.contains("NoNewPrivs:\t1\n") && status.contains("Seccomp:\t2\n"), "{status}");
+    assert!(!status.contains("Uid:\t0"), "{status}");
 }

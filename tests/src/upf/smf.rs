@@ -32,6 +32,20 @@ pub struct Session {
     pub ue: Ipv4Addr,
 }
 
+impl Session {
+    /// Returns the session number `cp_seid` about which `smf hold` has written this line (`tunnel
+    /// USER UPF UPLINK DOWNLINK QFI`), `None` if it is another line. Its SEID at the UPF is
+    /// unknown.
+    #[must_use]
+    pub fn held(cp_seid: u64, line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let (kind, user, _upf, teid) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        let uplink_teid = u32::from_str_radix(teid.trim_start_matches("0x"), 16).ok()?;
+        let session = Self { cp_seid, up_seid: 0, uplink_teid, ue: user.parse().ok()? };
+        (kind == "tunnel").then_some(session)
+    }
+}
+
 /// Everything that the UPF has sent.
 #[derive(Debug, Default)]
 pub struct Inbox {

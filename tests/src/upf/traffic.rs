@@ -76,17 +76,19 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Opens the interfaces of a host towards these MAC addresses of the UPF, N3 first.
+    /// Opens the interfaces of hosts towards these MAC addresses of the UPF, N3 first.
     ///
     /// # Panics
     /// When there is no such interface.
     #[must_use]
-    pub fn new(host: &Host, interfaces: [&str; 2], macs: [&str; 2]) -> Self {
-        let open = |name: &str| host.enter(|| Wire::open(name)).expect("a raw socket");
+    pub fn new(interfaces: [(&Host, &str); 2], macs: [&str; 2]) -> Self {
+        let open = |(host, name): (&Host, &str)| {
+            host.enter(|| Wire::open(name)).expect("a raw socket") //
+        };
         Self {
             wires: interfaces.map(open),
             macs: macs.map(mac),
-            listeners: interfaces.map(|name| Listener::new(open(name))),
+            listeners: interfaces.map(|interface| Listener::new(open(interface))),
             number: 0,
             offered: [0; 2],
             settled: [0; 2],

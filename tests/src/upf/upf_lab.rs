@@ -211,7 +211,7 @@ impl UpfLab {
             Driver::Tap => (&self.hosts.left, ["n3wire", "n6wire"]),
             _ => (&self.hosts.right, ["n3", "n6"]),
         };
-        Traffic::new(host, names, [&macs[0], &macs[1]])
+        Traffic::new(names.map(|name| (host, name)), [&macs[0], &macs[1]])
     }
 
     /// Runs a command of `upf` beside the running UPF. Returns its exit status and output.

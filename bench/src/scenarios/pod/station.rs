@@ -9,7 +9,7 @@ use fastlane_tests::upf::Session;
 use fastlane_tests::{Cluster, Process, binary, eventually};
 use serde_json::json;
 
-use super::subject::{SESSIONS, Subject, sessions, uplink};
+use super::subject::{SESSIONS, Subject, uplink};
 use crate::Result;
 use crate::device::measured_program::MeasuredProgram;
 use crate::device::veth_pair::{BATCH, Veth};
@@ -181,8 +181,9 @@ pub fn establish(upf: &str, local: &str) -> Result<(Process, Vec<Session>)> {
     command.args(["--sessions", &count, "--qfi", "1"]).stdin(Stdio::null());
     let smf = Process::start(command);
     eventually("all sessions are set up", || smf.stdout().lines().count() == SESSIONS);
-    let sessions = sessions(&smf.stdout().lines().collect::<Vec<_>>())?;
-    Ok((smf, sessions))
+    let output = smf.stdout();
+    let sessions: Option<_> = output.lines().map(|line| Session::held(1, line)).collect();
+    Ok((smf, sessions.ok_or("lines of the SMF")?))
 }
 
 /// Runs `ip` in the namespace of the calling thread.

@@ -8,7 +8,6 @@ use fastlane_tests::upf::Session;
 use fastlane_tests::upf::frames::{self, Stamp};
 use serde_json::{Value, json};
 
-use crate::Result;
 use crate::rivals::eal::CPU;
 
 /// MAC address of the interfaces of programs.
@@ -117,54 +116,25 @@ impl Subject {
     /// Returns a pod with the program.
     #[must_use]
     pub fn pod(self) -> Value {
-        let mut pod = Pods::macswap(self.name());
-        let container = &mut pod["spec"]["containers"][0];
+        let mut pod = match self {
+            Self::Macswap => Pods::macswap(self.name()),
+            Self::Upf => Pods::upf(self.name()),
+        };
         // No quota: nothing stops the lane for using its share of CPU time.
-        container["resources"] = json!({
+        pod["spec"]["containers"][0]["resources"] = json!({
             "limits": {format!("fastlane.dev/{}", self.resource()): self.pairs(1).len()},
         });
-        if self == Self::Upf {
-            container["command"] = json!([
-                "upf",
-                "/etc/macswap/macswap.json",
-                "--set",
-                "app.node-id=$(POD_IP)",
-                "--set",
-                "app.n4.addresses=[\"$(POD_IP)\"]",
-            ]);
-            let address = json!({"fieldRef": {"fieldPath": "status.podIP"}});
-            container["env"] = json!([{"name": "POD_IP", "valueFrom": address}]);
-        }
         pod
     }
 
     /// Returns the command line of the program in a pod with this address.
     #[must_use]
     pub fn command_line(self, address: &str) -> String {
-        let file = "/etc/macswap/macswap.json";
         match self {
-            Self::Macswap => format!("macswap {file}"),
-            Self::Upf => format!(
-                "upf {file} --set app.node-id={address} --set app.n4.addresses=[\"{address}\"]"
-            ),
+            Self::Macswap => "macswap /etc/macswap/macswap.json".to_owned(),
+            Self::Upf => Pods::upf_command(address).join(" "),
         }
     }
-}
-
-/// Returns the sessions of which `smf hold` has written these lines (`tunnel USER UPF UPLINK
-/// DOWNLINK QFI`).
-///
-/// # Errors
-/// Returns an error if a line is another one.
-pub fn sessions(lines: &[&str]) -> Result<Vec<Session>> {
-    let session = |line: &&str| -> Option<Session> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let ["tunnel", user, _, teid, ..] = words[..] else { return None };
-        let ue: Ipv4Addr = user.parse().ok()?;
-        let uplink_teid = u32::from_str_radix(teid.trim_start_matches("0x"), 16).ok()?;
-        Some(Session { cp_seid: 1, up_seid: 1, uplink_teid, ue })
-    };
-    Ok(lines.iter().map(session).collect::<Option<_>>().ok_or("lines of the SMF")?)
 }
 
 /// Returns uplink packets of sessions.
