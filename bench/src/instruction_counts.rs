@@ -28,15 +28,15 @@ pub enum Count {
     Flows,
     /// The user plane in one direction, including the cost of writing each frame anew.
     Upf(&'static str),
-    /// The same with 8 PDRs of 4 filters each.
-    UpfFilters(&'static str),
+    /// The same with this many PDRs: 8 of 4 filters each, or 16 of 8.
+    UpfFilters(u8, &'static str),
     /// The same with 2 PDRs and NAT on N6.
     UpfNat(&'static str),
 }
 
 impl Count {
     /// All counted loops.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Memory(32),
         Self::Memory(8),
         Self::Memory(1),
@@ -48,8 +48,10 @@ impl Count {
         Self::Flows,
         Self::Upf("uplink"),
         Self::Upf("downlink"),
-        Self::UpfFilters("uplink"),
-        Self::UpfFilters("downlink"),
+        Self::UpfFilters(8, "uplink"),
+        Self::UpfFilters(8, "downlink"),
+        Self::UpfFilters(16, "uplink"),
+        Self::UpfFilters(16, "downlink"),
         Self::UpfNat("uplink"),
         Self::UpfNat("downlink"),
     ];
@@ -72,7 +74,7 @@ impl Count {
             Self::Steering => "steering".to_owned(),
             Self::Flows => "router-flows-burst-32".to_owned(),
             Self::Upf(direction) => format!("upf-{direction}-burst-32"),
-            Self::UpfFilters(direction) => format!("upf-8-pdrs-{direction}-burst-32"),
+            Self::UpfFilters(pdrs, direction) => format!("upf-{pdrs}-pdrs-{direction}-burst-32"),
             Self::UpfNat(direction) => format!("upf-nat-{direction}-burst-32"),
         }
     }

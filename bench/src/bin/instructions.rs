@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         ["flows", packets] => translate(packets),
         ["upf", direction, packets] => forward(direction, Shape::Simple, packets),
         ["upf-8-pdrs", direction, packets] => forward(direction, Shape::EIGHT, packets),
+        ["upf-16-pdrs", direction, packets] => forward(direction, Shape::SIXTEEN, packets),
         ["upf-nat", direction, packets] => forward_flows(direction, packets),
         [application::LOOP, _] => return ExitCode::from(application::run(arguments)),
         _ => Err("usage: instructions [only ROW...|bless FILE [ROW...]]".into()),
@@ -139,7 +140,9 @@ fn instructions(count: Count, packets: u64, folder: &Path) -> Result<u64> {
         Count::Steering => command.args(["steering", &number]),
         Count::Flows => command.args(["flows", &number]),
         Count::Upf(direction) => command.args(["upf", direction, &number]),
-        Count::UpfFilters(direction) => command.args(["upf-8-pdrs", direction, &number]),
+        Count::UpfFilters(pdrs, direction) => {
+            command.args([&format!("upf-{pdrs}-pdrs"), direction, &number])
+        }
         Count::UpfNat(direction) => command.args(["upf-nat", direction, &number]),
         Count::Memif | Count::Dpdk => {
             let path = folder.join("configuration.json");
