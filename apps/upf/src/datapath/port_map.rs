@@ -45,6 +45,13 @@ impl PortRole {
         Self { own4: vec![(own, interface)], own6: Vec::new(), ip_instance, is_hairpin }
     }
 
+    /// Adds a local IPv6 address.
+    #[cfg(test)]
+    pub(crate) fn with6(mut self, own: Ipv6Addr, interface: Option<u8>) -> Self {
+        self.own6.push((own, interface));
+        self
+    }
+
     /// Returns true if IP packets without a tunnel can be for UEs.
     #[inline]
     pub(crate) fn takes_ip(&self) -> bool {
@@ -340,7 +347,8 @@ impl UePools {
     }
 
     /// Returns true if an address is in a pool of the network instance.
-    #[inline]
+    // A call would keep the address in memory.
+    #[inline(always)]
     pub(crate) fn has(&self, instance: InstanceId, to: DestinationAddress) -> bool {
         match to {
             DestinationAddress::V4(address) => {

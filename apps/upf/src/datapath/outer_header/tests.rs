@@ -9,6 +9,8 @@ use super::*;
 
 const OWN: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const OTHER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
+const OWN6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+const OTHER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
 /// Creates a frame of GTP-U over IPv4: user data with or without a container, or an echo request.
@@ -32,6 +34,20 @@ fn frame(message_type: u8, container: bool, inner: usize, to: Ipv4Addr) -> Vec<u
     frame
 }
 
+/// Exchanges the IPv4 header of a frame for an IPv6 header.
+fn over_v6(frame: &[u8], to: Ipv6Addr) -> Vec<u8> {
+    let (ethernet, rest) = frame.split_at(12);
+    let udp = &rest[22..];
+    let mut frame = ethernet.to_vec();
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+    frame.extend(u16::try_from(udp.len()).unwrap().to_be_bytes());
+    frame.extend([17, 64]);
+    frame.extend(OTHER6.octets());
+    frame.extend(to.octets());
+    frame.extend(udp);
+    frame
+}
+
 /// Corrects the header checksum of a frame, as far as it has a header.
 fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     if let Some(header) = frame.get_mut(14..34) {
@@ -48,27 +64,34 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
     let octet =
         prop_oneof![any::<u8>(), Just(0), Just(1), (0..8_u8).prop_map(|bit| 1 << bit), Just(0x46),];
     // Most changes hit the lengths, flags and types between the EtherType and the inner packet.
-    let changes = proptest::collection::vec((prop_oneof![0..60_usize, 12..58_usize], octet), 0..3);
+    let changes = proptest::collection::vec((prop_oneof![0..80_usize, 12..58_usize], octet), 0..3);
     let padding = prop_oneof![2 => Just(0_isize), 1 => -30..30_isize];
     let whole = (message_type, any::<bool>(), prop_oneof![0..4_usize, 20..80_usize], to);
-    (whole, changes, padding, prop_oneof![6 => Just(true), 1 => Just(false)]).prop_map(
-        |((message_type, container, inner, to), changes, padding, is_right)| {
+    let is_right = prop_oneof![6 => Just(true), 1 => Just(false)];
+    (whole, changes, padding, is_right, any::<bool>()).prop_map(
+        |((message_type, container, inner, to), changes, padding, is_right, is_v6)| {
             let mut frame = frame(message_type, container, inner, to);
+            if is_v6 {
+                frame = over_v6(&frame, if to == OWN { OWN6 } else { OTHER6 });
+            }
             for (at, octet) in changes {
                 if let Some(changed) = frame.get_mut(at) {
                     *changed = octet;
                 }
             }
             frame.resize(frame.len().saturating_add_signed(padding), 0);
-            if is_right { with_checksum(frame) } else { frame }
+            if is_right && !is_v6 { with_checksum(frame) } else { frame }
         },
     )
 }
 
 fn roles() -> impl Strategy<Value = PortRole> {
     let interfaces = prop_oneof![Just(Some(3_u8)), Just(None)];
-    (interfaces, proptest::option::of(Just(1)), any::<bool>())
-        .prop_map(|(interface, ip, is_hairpin)| PortRole::new4(OWN, interface, ip, is_hairpin))
+    (interfaces, proptest::option::of(Just(1)), any::<bool>()).prop_map(
+        |(interface, ip, is_hairpin)| {
+            PortRole::new4(OWN, interface, ip, is_hairpin).with6(OWN6, interface)
+        },
+    )
 }
 
 proptest! {
@@ -102,9 +125,12 @@ proptest! {
 
 #[test]
 fn what_is_usual_takes_the_short_way() {
-    let role = PortRole::new4(OWN, Some(3), Some(1), false);
+    let role = PortRole::new4(OWN, Some(3), Some(1), false).with6(OWN6, Some(3));
     for container in [false, true] {
         let user_data = with_checksum(frame(255, container, 40, OWN));
+        let found = parse_usual(&user_data, &role, Some(MAC));
+        assert!(matches!(found, Some(FrameKind::Data(_))), "{found:?}");
+        let user_data = over_v6(&user_data, OWN6);
         let found = parse_usual(&user_data, &role, Some(MAC));
         assert!(matches!(found, Some(FrameKind::Data(_))), "{found:?}");
     }
