@@ -101,4 +101,4 @@ pub use readers::{Readers, Snapshot, Stall};
 pub use shared_words::SharedWords;
 pub use simd::prefetch;
 pub use spec::{Key, Kind, Spec, Value};
-pub use state::{AnyState, LaneState, Reset, State, StateWords};
+pub use state::{AnyState, LaneState, Reset, State, StateWords, WritableWords};

@@ -48,6 +48,16 @@ impl SharedWords {
         Ok(Self { memory: Arc::clone(memory), words, count, writable })
     }
 
+    /// Returns a view of `count` of these words from `first` on, or `None` if they are not all
+    /// inside.
+    pub(crate) fn part(&self, first: usize, count: usize) -> Option<Self> {
+        let end = first.checked_add(count).filter(|end| *end <= self.count)?;
+        // SAFETY: `first` is at most `count`, so this is inside the mapping or its end.
+        let words = unsafe { self.words.add(end - count) };
+        let writable = if self.is_writable() { count } else { 0 };
+        Some(Self { memory: Arc::clone(&self.memory), words, count, writable })
+    }
+
     /// Returns the number of words.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -102,8 +102,10 @@ impl<K: Key, V: Value> Slots<K, V> {
     pub(crate) fn prefetch_first(&self, slot: u32, octets: usize) {
         let start = self.start.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
         let end = (Self::VALUE + octets).min(Self::STRIDE);
-        for line in (0..end).step_by(CACHE_LINE) {
+        let mut line = 0;
+        while line < end {
             simd::prefetch(start.wrapping_add(line));
+            line += CACHE_LINE;
         }
     }
 

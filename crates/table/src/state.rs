@@ -114,7 +114,9 @@ impl<const W: usize> State<W> {
     pub fn lane(&self, lane: usize) -> LaneState<W> {
         assert!(self.lanes == 0 || lane < self.lanes, "lane {lane} of {}", self.lanes);
         let copy = if self.lanes == 0 { 0 } else { lane };
-        LaneState { state: self.clone(), first: copy * self.copy }
+        let words = self.words.part(copy * self.copy, self.capacity * self.stride);
+        // The layout of the memory was checked when it was attached.
+        LaneState { words: words.expect("a copy is inside the memory"), stride: self.stride }
     }
 
     #[inline(always)]
@@ -186,8 +188,10 @@ impl Reset for AnyState {
 /// ```
 #[derive(Clone, Debug)]
 pub struct LaneState<const W: usize> {
-    state: State<W>,
-    first: usize,
+    /// Words of all entries.
+    words: SharedWords,
+    /// Distance between two entries, in words.
+    stride: usize,
 }
 
 impl<const W: usize> LaneState<W> {
@@ -196,17 +200,73 @@ impl<const W: usize> LaneState<W> {
     #[inline(always)]
     #[must_use]
     pub fn at(&self, entry: EntryId) -> StateWords<'_, W> {
-        let Self { state, first } = self;
-        let words = state.first(entry).and_then(|entry| state.words.array(first + entry));
-        StateWords { words, is_writable: state.words.is_writable() }
+        let words = self.words.array(entry.index() * self.stride);
+        StateWords { words, is_writable: self.words.is_writable() }
+    }
+
+    /// Returns the words of an entry that was looked up in this turn, for a caller that accesses
+    /// several of them: nothing is checked any more. Returns `None` beyond the capacity, or if the
+    /// memory is mapped read-only.
+    #[inline(always)]
+    #[must_use]
+    pub fn writable(&self, entry: EntryId) -> Option<WritableWords<'_, W>> {
+        let words = self.words.array(entry.index() * self.stride);
+        words.filter(|_| self.words.is_writable()).map(WritableWords)
     }
 
     /// Prefetches the first cache line of an entry's words, ahead of an [`at`](Self::at).
     #[inline]
     pub fn prefetch(&self, entry: EntryId) {
-        if let Some(first) = self.state.first(entry) {
-            self.state.words.prefetch(self.first + first);
-        }
+        self.words.prefetch(entry.index().wrapping_mul(self.stride));
+    }
+}
+
+/// Words of an entry that exists and may be written.
+///
+/// # Examples
+/// ```
+/// use fastlane_table::{EntryId, Spec, State};
+///
+/// let memory = Spec::state::<2>("usage", 100, 0).create()?;
+/// let lane_state = State::<2>::attach(&memory)?.lane(0);
+/// let words = lane_state.writable(EntryId(7)).ok_or("read only")?;
+/// words.add(0, 1);
+/// words.set(1, 64);
+/// assert_eq!((words.get(0), words.get(1)), (1, 64));
+/// assert!(lane_state.writable(EntryId(100)).is_none(), "beyond the capacity");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct WritableWords<'a, const W: usize>(&'a [AtomicU64; W]);
+
+impl<'a, const W: usize> WritableWords<'a, W> {
+    /// Returns the value of a word.
+    ///
+    /// # Panics
+    /// Panics if there is no such word, as do the other methods.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(self, word: usize) -> u64 {
+        self.0[word].load(Ordering::Relaxed)
+    }
+
+    /// Adds to a word.
+    #[inline(always)]
+    pub fn add(self, word: usize, amount: u64) {
+        self.set(word, self.get(word).wrapping_add(amount));
+    }
+
+    /// Overwrites a word.
+    #[inline(always)]
+    pub fn set(self, word: usize, value: u64) {
+        self.0[word].store(value, Ordering::Relaxed);
+    }
+}
+
+impl<'a, const W: usize> From<WritableWords<'a, W>> for StateWords<'a, W> {
+    #[inline(always)]
+    fn from(words: WritableWords<'a, W>) -> Self {
+        Self { words: Some(words.0), is_writable: true }
     }
 }
 
@@ -294,6 +354,8 @@ mod tests {
         words.add(0, 1);
         words.set(0, 9);
         assert_eq!((words.get(0), state.read(EntryId(2))), (0, [0]));
+        assert!(lane.writable(EntryId(2)).is_none() && lane.writable(EntryId(1)).is_some());
+        lane.prefetch(EntryId(u32::MAX));
         assert_eq!((state.read(EntryId(0)), state.read(EntryId(1))), ([0], [0]));
         state.reset(EntryId(u32::MAX));
     }

@@ -68,6 +68,32 @@ impl<R: Routes> Datapath<R> {
             let path_packet = PathPacket { classified, inner: &inner, path: &path };
             return self.forwarder.forward(&path_packet, packet, routed, burst);
         }
+        self.apply_blocks(ue_packet, rules, packet, routed, burst)
+    }
+
+    /// Applies rules in blocks to a packet. Most packets of sessions with blocks finish here.
+    #[inline(never)]
+    fn apply_blocks(
+        &mut self,
+        ue_packet: &UePacket,
+        rules: &Rules,
+        packet: &mut Packet,
+        routed: &mut RouteBatches,
+        burst: BurstContext<'_>,
+    ) -> Outcome {
+        if rules.has_blocks_for(ue_packet.usual_direction())
+            && let Some(session) = ue_packet.session
+            && let Some(inner) = inner_packet::read_usual(ue_packet.inner(packet.bytes()))
+            && let Some(fields) = ue_packet.fields(&inner, &self.forwarder.ports)
+            && let Some(ForwardDecision { path, direction, charge }) =
+                burst.classifier(session, rules).decide_by_block(&fields)
+            && self.forwarder.buffer.is_empty()
+            && inner.time_to_live > 1
+        {
+            let classified = ClassifiedPacket { ue_packet, session, rules, direction, charge };
+            let path_packet = PathPacket { classified, inner: &inner, path: &path };
+            return self.forwarder.forward(&path_packet, packet, routed, burst);
+        }
         self.apply_rules_slow(ue_packet, rules, packet, routed, burst)
     }
 

@@ -175,6 +175,13 @@ impl<'t, B: Blocks<'t>> Classifier<'t, '_, B> {
         }
     }
 
+    /// Decides about packets that only the meters of a block's rule can stop. `None` if
+    /// [`decide`](Self::decide) has to decide.
+    #[inline(always)]
+    pub(crate) fn decide_by_block(&self, fields: &PacketFields) -> Option<ForwardDecision<'t>> {
+        block_rules::decide_unlimited(self, fields)
+    }
+
     /// Charges a packet that is about to leave if meters and quotas allow it. Nothing may keep it
     /// from leaving afterwards.
     ///

@@ -15,7 +15,7 @@ use super::outer_header::GtpuPacket;
 use super::port_map::PortMap;
 use super::routes::BATCH;
 use crate::config::Role;
-use crate::rules::layout::session_rules::{Direction, Rules};
+use crate::rules::layout::session_rules::{BlockRef, Direction, Rules};
 use crate::rules::layout::{TeidLayout, UeKey};
 use crate::session::{Destination, InstanceId, SessionIndex};
 
@@ -321,18 +321,24 @@ fn prefetch_blocks(
     ue_packets: &[UePacket],
     rules: &[Option<&Rules>],
 ) {
-    let blocks = || {
-        let found = ue_packets.iter().zip(rules);
-        found.filter_map(|(ue_packet, rules)| (*rules)?.first_block(ue_packet.usual_direction()))
-    };
-    blocks().for_each(|block| tables.blocks.prefetch_index(block.index as usize));
-    blocks().for_each(|block| {
+    let mut blocks = [BlockRef { index: 0, octets: 0 }; BATCH];
+    let mut count = 0;
+    for (ue_packet, rules) in ue_packets.iter().zip(rules) {
+        let found = rules.and_then(|rules| rules.first_block(ue_packet.usual_direction()));
+        if let (Some(found), Some(block)) = (found, blocks.get_mut(count)) {
+            tables.blocks.prefetch_index(found.index as usize);
+            (*block, count) = (found, count + 1);
+        }
+    }
+    let blocks = &blocks[..count];
+    for block in blocks {
         tables.blocks.prefetch_first(block.index as usize, usize::from(block.octets));
-    });
-    for block in blocks() {
+    }
+    for block in blocks {
         let Some(block) = tables.blocks.get(turn, block.index as usize) else { continue };
-        let slots = block.counts().iter().map(|count| count.line);
-        slots.take(SLOTS).for_each(|slot| tables.state.prefetch(EntryId(slot)));
+        for charge in block.charges().iter().take(SLOTS) {
+            tables.state.prefetch(EntryId(charge.line));
+        }
     }
 }
 

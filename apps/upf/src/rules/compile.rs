@@ -34,6 +34,7 @@ mod compiled;
 mod context;
 mod filter_compiler;
 mod rule_entry;
+mod slot_charges;
 
 pub use self::compiled::Compiled;
 pub use self::context::{Context, PredefinedRule};

@@ -5,19 +5,16 @@ use std::net::IpAddr;
 use fastlane::table::{EntryId, LaneState};
 use zerocopy::FromBytes;
 
-use super::rate_meter::MeterRate;
+use super::rate_meter::{self, MeterRate};
 use super::urr_limits::{self, CounterSlot, UrrCheck, UrrPacket};
 use super::{Action, CHARGE, Charge, Decision, HoldLimits, LOOK, Path, Redirect};
 use crate::rules::layout::counter_slots::{LAST, WORDS, event};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::{
-    Block, Count, Direction, Limit, Meter, NONE, OuterPath, RedirectEntry, Rule, flag, forwarding,
-    redirect,
+    Block, CHARGES, Count, Direction, Limit, Meter, NONE, OuterPath, RedirectEntry, Rule,
+    SlotCharge, flag, forwarding, redirect, slot_charge,
 };
 use crate::session::SessionIndex;
-
-/// Maximum number of meters that are charged together.
-const METERS: usize = 8;
 
 /// A rule and a packet to apply it to.
 pub(super) struct RuleApplication<'t, 'a> {
@@ -65,45 +62,48 @@ impl<'t> RuleApplication<'t, '_> {
         self.apply::<MODE>(length, Some(path))
     }
 
-    /// Charges meters and URRs of a rule that only meters can stop. If it returns false it has done
-    /// nothing: a meter stops the packet, an event is due, or the rule has many meters.
+    /// Charges the slots of a rule that only meters can stop. If it returns false it has done
+    /// nothing: a meter stops the packet, or an event is due.
     #[inline(always)]
-    pub(super) fn charge_unlimited(&self, length: u32) -> bool {
-        let Self { block, rule, direction, version, now, .. } = *self;
-        let (meters, counts) = (block.meters(), block.counts());
-        let word = urr_limits::meter(direction);
-        let mut words = [0; METERS];
-        if rule.meters.count_ones() as usize > METERS {
-            return false;
-        }
-        for (bit, new) in bits(rule.meters).zip(&mut words) {
-            let Some(meter) = meters.get(bit) else { return false };
-            let before = self.slot(meter.line).get(word);
-            match rate_of(meter, direction) {
-                None => *new = before,
-                Some(rate) => match rate.charge(before, length, now) {
-                    Some(after) => *new = after,
+    pub(super) fn charge_slots(&self, length: u32) -> bool {
+        let Self { direction, version, state, now, .. } = *self;
+        let charges = self.block.charges();
+        let (word, octets) = (urr_limits::meter(direction), urr_limits::octets(direction));
+        let units = rate_meter::units(now);
+        let Some(own) = state.writable(EntryId(self.session.0)) else { return false };
+        let mut due = [None; CHARGES];
+        let (mut left, mut count) = (self.rule.charges_or_hold_ms, 0);
+        while left != 0 {
+            let Some(charge) = charges.get(left.trailing_zeros() as usize) else { return false };
+            let Some(words) = state.writable(EntryId(charge.line)) else { return false };
+            let Some(due) = due.get_mut(count) else { return false };
+            let SlotCharge { cost, shift, burst, flags, .. } = *charge;
+            let mut meter = words.get(word);
+            if flags & slot_charge::METER != 0 {
+                let rate = MeterRate { cost, shift, burst };
+                match rate.charge_at(meter, length, units) {
+                    Some(after) => meter = after,
                     None => return false,
-                },
+                }
             }
-        }
-        let packet = UrrPacket { version, direction, length, now };
-        for bit in bits(rule.counts) {
-            let Some(count) = counts.get(bit) else { return false };
-            let slot = self.slot(count.line);
-            let check = urr_limits::check(slot, self.limits(count), &packet);
-            let due = check.events | urr_limits::starts(count.flags);
-            if check.is_stopped || due & !urr_limits::events(slot, version) != 0 {
+            let is_start = flags & slot_charge::START != 0
+                && urr_limits::events(words.into(), version) & event::START == 0;
+            if is_start || urr_limits::is_near(words, charge, direction, length) {
                 return false;
             }
+            *due = Some((words, meter, flags));
+            (left, count) = (left & (left - 1), count + 1);
         }
-        for (meter, new) in bits(rule.meters).filter_map(|bit| meters.get(bit)).zip(words) {
-            self.slot(meter.line).set(word, new);
+        // A slot without a meter gets its own word again, which only this lane writes.
+        for (words, meter, flags) in due.iter().take(count).flatten() {
+            words.set(word, *meter);
+            if flags & slot_charge::COUNT != 0 {
+                words.add(octets, u64::from(length));
+                words.add(octets + 1, 1);
+                words.set(LAST, now);
+            }
         }
-        self.slot(self.session.0).set(LAST, now);
-        for count in bits(rule.counts).filter_map(|bit| counts.get(bit)) {
-            urr_limits::count(self.slot(count.line), direction, length, now);
-        }
+        own.set(LAST, now);
         true
     }
 
@@ -193,7 +193,10 @@ impl<'t> RuleApplication<'t, '_> {
         if self.rule.flags & flag::NOTIFY != 0 {
             self.raise(self.session.0, event::HELD, raised);
         }
-        Action::Hold(HoldLimits { packets: self.rule.hold_packets, ms: self.rule.hold_ms })
+        Action::Hold(HoldLimits {
+            packets: self.rule.hold_packets,
+            ms: self.rule.charges_or_hold_ms,
+        })
     }
 
     /// Drops a packet, which URRs with MBQE count nevertheless.
@@ -272,7 +275,7 @@ impl<'t> RuleApplication<'t, '_> {
     }
 
     fn path(&self, index: u8) -> Option<Path<'t>> {
-        let path = self.block.paths().get(usize::from(index))?;
+        let path = self.block.path(index)?;
         let redirect = redirection_of(self.block, path, self.family);
         Some(Path { forwarding: &path.forwarding, peer6: &path.peer6, redirect })
     }

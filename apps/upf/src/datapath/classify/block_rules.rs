@@ -4,7 +4,7 @@ use fastlane::table::{ArrayReader, ArrayWriter, Guard};
 
 use super::apply_rule::RuleApplication;
 use super::filter_match::FilterMatch;
-use super::{Charge, Classifier, Decision, PacketFields, Path, SHUT};
+use super::{Charge, Classifier, Decision, ForwardDecision, PacketFields, Path, SHUT};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::{
     Block, CHAIN, Direction, DueEndMarker, OuterPath, Rule, Rules, flag, forwarding,
@@ -62,15 +62,16 @@ impl<'t, B: Blocks<'t>> Classifier<'t, '_, B> {
     /// of another version.
     #[inline(always)]
     fn blocks_for(&self, fields: &PacketFields) -> impl Iterator<Item = (u32, &'t Block)> {
-        let first = self.rules.first_block(ingress_direction(fields));
-        self.chain_from(first.map_or(0, |first| first.index + 1))
+        let direction = ingress_direction(fields);
+        let first = self.rules.first_block(direction).map_or(0, |first| first.index + 1);
+        self.chain_from(first, self.rules.version_for(direction))
     }
 
-    /// Returns the blocks of a chain that begins with 1 + an index.
+    /// Returns the blocks of a chain that begins with 1 + an index, as far as they have this
+    /// version.
     #[inline(always)]
-    fn chain_from(&self, first: u32) -> impl Iterator<Item = (u32, &'t Block)> {
+    fn chain_from(&self, first: u32, version: u32) -> impl Iterator<Item = (u32, &'t Block)> {
         let mut next = first;
-        let version = self.rules.version();
         std::iter::from_fn(move || {
             let number = next;
             let block = self.blocks.block(number.checked_sub(1)? as usize)?;
@@ -83,7 +84,7 @@ impl<'t, B: Blocks<'t>> Classifier<'t, '_, B> {
 
     /// Returns the end markers that are due besides that of the rules, the oldest first.
     pub fn end_markers(&self) -> impl Iterator<Item = DueEndMarker> {
-        let chain = self.chain_from(self.rules.cold.block);
+        let chain = self.chain_from(self.rules.cold.block, self.rules.version());
         let entries = chain.flat_map(|(_, block)| block.end_markers());
         entries.map(|entry| DueEndMarker::from(*entry))
     }
@@ -128,6 +129,70 @@ pub(super) fn decide<'t, B: Blocks<'t>>(
     Decision::drop(reason, 0, direction_without_match(classifier, fields))
 }
 
+/// Decides about packets whose rule only meters can stop. `None` if [`decide`] has to decide.
+///
+/// Fields of the packet stay in registers: functions that are called take copies.
+#[inline(always)]
+pub(super) fn decide_unlimited<'t, B: Blocks<'t>>(
+    classifier: &Classifier<'t, '_, B>,
+    fields: &PacketFields,
+) -> Option<ForwardDecision<'t>> {
+    let Classifier { rules, session, blocks, .. } = classifier;
+    let ingress = ingress_direction(fields);
+    let first = rules.first_block(ingress)?.index;
+    let block = blocks.block(first as usize)?;
+    if !block.is_of(session.0, rules.version_for(ingress)) {
+        return None;
+    }
+    let FilterMatch { matching, unknown: 0 } = FilterMatch::of(block, fields) else { return None };
+    if matching == 0 {
+        return decide_by_later_block(classifier, block, *fields);
+    }
+    let index = block.rule_of(matching.trailing_zeros());
+    let rule = block.rule(index)?;
+    let is_first = is_by(rule, fields) && has_qfi(rule, fields) && has_user(block, rule, fields);
+    if is_first { forwarded(block, rule, first, index, fields.length) } else { None }
+}
+
+/// Decides likewise by the blocks behind the first one.
+#[inline(never)]
+fn decide_by_later_block<'t, B: Blocks<'t>>(
+    classifier: &Classifier<'t, '_, B>,
+    first: &Block,
+    fields: PacketFields,
+) -> Option<ForwardDecision<'t>> {
+    for (number, block) in classifier.chain_from(first.next, first.version) {
+        match first_rule(block, &fields) {
+            RuleMatch::Found(rule, index) => {
+                return forwarded(block, rule, number - 1, index.into(), fields.length);
+            }
+            RuleMatch::None { .. } => {}
+            RuleMatch::Unknown(_) => return None,
+        }
+    }
+    None
+}
+
+/// Returns the decision to forward `length` octets by a rule; `None` if more than meters can stop
+/// them.
+#[inline(always)]
+fn forwarded<'t>(
+    block: &'t Block,
+    rule: &Rule,
+    number: u32,
+    index: usize,
+    length: u32,
+) -> Option<ForwardDecision<'t>> {
+    let path = block.path(rule.path)?;
+    if rule.flags & flag::UNLIMITED == 0 {
+        return None;
+    }
+    let direction = direction_of_rule(rule);
+    let charge = Charge::new(block.version, length, direction);
+    let charge = charge.by_path(rule.path).by_rule(number + 1, index as u16);
+    Some(ForwardDecision { path: path_of(path), direction, charge })
+}
+
 /// Returns the direction of a packet that no rule matches: that of the last rule of its ingress.
 #[cold]
 fn direction_without_match<'t, B: Blocks<'t>>(
@@ -146,7 +211,7 @@ pub(super) fn own_path<'t, B: Blocks<'t>>(
     for (_, block) in classifier.blocks_for(fields) {
         match first_rule(block, fields) {
             RuleMatch::Found(rule, _) => {
-                let path = block.paths().get(usize::from(rule.path))?;
+                let path = block.path(rule.path)?;
                 let is_redirected = path.forwarding.what & forwarding::REDIRECT != 0;
                 let is_open = rule.flags & SHUT == 0 && !is_redirected;
                 return is_open.then_some(path_of(path));
@@ -161,20 +226,18 @@ pub(super) fn own_path<'t, B: Blocks<'t>>(
 /// Returns the first rule of a block that matches a packet.
 #[inline(always)]
 fn first_rule<'t>(block: &'t Block, fields: &PacketFields) -> RuleMatch<'t> {
-    let FilterMatch { mut matching, mut unknown, source, destination } =
-        FilterMatch::of(block, fields);
-    let rules = block.rules();
+    let FilterMatch { mut matching, mut unknown } = FilterMatch::of(block, fields);
     let mut is_foreign = false;
     while matching | unknown != 0 {
         let first = (matching | unknown).trailing_zeros();
-        let index = block.rule_indices().get(first as usize).copied().unwrap_or(u8::MAX);
-        let Some(rule) = rules.get(usize::from(index)) else { break };
+        let index = block.rule_of(first);
+        let Some(rule) = block.rule(index) else { break };
         if is_by(rule, fields) && has_qfi(rule, fields) {
-            if !is_ue(block, rule, fields, [source, destination]) {
+            if !is_ue(block, rule, fields) {
                 let checked = flag::UPLINK | flag::CHECKED;
                 is_foreign |= rule.flags & checked == checked;
             } else if unknown == 0 || matching & rule.filter_set() != 0 {
-                return RuleMatch::Found(rule, index.into());
+                return RuleMatch::Found(rule, index as u16);
             } else {
                 return RuleMatch::Unknown(rule);
             }
@@ -191,16 +254,28 @@ fn has_qfi(rule: &Rule, fields: &PacketFields) -> bool {
     rule.qfis == 0 || fields.qfi.is_some_and(|qfi| rule.qfis >> (qfi & 63) & 1 != 0)
 }
 
-/// Returns true if the UE's address of the packet is one of the rule's. `addresses` are those of
-/// the block that contain the source, and those that contain the destination.
+/// Returns true if the UE's address of the packet is one of the rule's, or if it is exempt.
 #[inline(always)]
-fn is_ue(block: &Block, rule: &Rule, fields: &PacketFields, addresses: [u64; 2]) -> bool {
-    let [source, destination] = addresses;
-    let here = match direction_of_rule(rule) {
-        Direction::Uplink => source,
-        Direction::Downlink => destination,
+fn is_ue(block: &Block, rule: &Rule, fields: &PacketFields) -> bool {
+    has_user(block, rule, fields) || is_neighbour(block, rule, fields)
+}
+
+/// Returns true if the UE's address of the packet is one of the rule's.
+#[inline(always)]
+fn has_user(block: &Block, rule: &Rule, fields: &PacketFields) -> bool {
+    if rule.users == 0 {
+        return true;
+    }
+    let address = match direction_of_rule(rule) {
+        Direction::Uplink => fields.source,
+        Direction::Downlink => fields.destination,
     };
-    rule.users == 0 || rule.users & here != 0 || is_neighbour(block, rule, fields)
+    let first = usize::from(rule.first_user);
+    let users = block.users().get(first..first + usize::from(rule.users)).unwrap_or_default();
+    match fields.family {
+        4 => users.iter().any(|user| user.holds_v4((address >> 64) as u64)),
+        family => users.iter().any(|user| user.holds(family, address)),
+    }
 }
 
 /// Returns true for Neighbour Discovery between the UE and its router.
@@ -208,7 +283,7 @@ fn is_ue(block: &Block, rule: &Rule, fields: &PacketFields, addresses: [u64; 2])
 fn is_neighbour(block: &Block, rule: &Rule, fields: &PacketFields) -> bool {
     match direction_of_rule(rule) {
         Direction::Uplink => {
-            let path = block.paths().get(usize::from(rule.path));
+            let path = block.path(rule.path);
             let is_control =
                 path.is_some_and(|path| path.forwarding.destination() == Destination::Control);
             is_control && fields.is_solicitation()
@@ -224,7 +299,7 @@ pub(super) fn tunnel_path<'t, B: Blocks<'t>>(
 ) -> Option<Path<'t>> {
     let Classifier { rules, blocks, .. } = classifier;
     let (block, rule) = rule_of_tunnel(rules, blocks, teid)?;
-    let path = block.paths().get(usize::from(rule.path))?;
+    let path = block.path(rule.path)?;
     (rule.flags & (flag::DROP | flag::HOLD) == 0).then_some(path_of(path))
 }
 
@@ -242,7 +317,7 @@ pub(super) fn charge_unlimited<'t, B: Blocks<'t>>(
     let (block, rule) = rule_of_charge(classifier, charge)?;
     let is_unlimited = rule.flags & flag::UNLIMITED != 0;
     let applied = classifier.application(block, rule, charge.direction(), 0);
-    (is_unlimited && applied.charge_unlimited(charge.length())).then_some(rule.pdr)
+    (is_unlimited && applied.charge_slots(charge.length())).then_some(rule.pdr)
 }
 
 /// Charges a packet that a rule of a block has passed, if the rule still passes it.
@@ -267,7 +342,7 @@ fn rule_of_charge<'t, B: Blocks<'t>>(
     charge: Charge,
 ) -> Option<(&'t Block, &'t Rule)> {
     let block = classifier.blocks.block(charge.block()?)?;
-    let rule = block.rules().get(charge.rule())?;
+    let rule = block.rule(charge.rule())?;
     block.is_of(classifier.session.0, charge.version()).then_some((block, rule))
 }
 
@@ -285,10 +360,10 @@ fn rule_of_tunnel<'t>(
     let mut next = rules.first_block(Direction::Uplink).map_or(0, |first| first.index + 1);
     for _ in 0..CHAIN {
         let block = blocks.block(next.checked_sub(1)? as usize)?;
-        if !block.is_of(block.session, rules.version()) {
+        if !block.is_of(block.session, rules.version_for(Direction::Uplink)) {
             return None;
         }
-        let is_by = |rule: &&Rule| rule.flags & flag::TUNNEL != 0 && rule.tunnel == teid;
+        let is_by = |rule: &&Rule| rule.flags & flag::TUNNEL != 0 && rule.ingress == teid;
         if let Some(rule) = block.rules().iter().find(is_by) {
             return Some((block, rule));
         }
@@ -312,10 +387,11 @@ const fn direction_of_rule(rule: &Rule) -> Direction {
 #[inline(always)]
 fn is_by(rule: &Rule, fields: &PacketFields) -> bool {
     match fields.tunnel {
-        Some(teid) => rule.flags & flag::TUNNEL != 0 && rule.tunnel == teid,
+        Some(teid) => rule.flags & flag::TUNNEL != 0 && rule.ingress == teid,
         None => {
+            let is_named = |instance: u16| rule.ingress == u32::from(instance);
             rule.flags & flag::TUNNEL == 0
-                && (rule.instance == forwarding::NO_INSTANCE || rule.instance == fields.instance)
+                && (is_named(forwarding::NO_INSTANCE) || is_named(fields.instance))
         }
     }
 }

@@ -1,11 +1,9 @@
 //! Matches a packet against the filters of a block, all at once.
 
 use super::{PacketFields, Ports};
-use crate::rules::layout::session_rules::{
-    AddressPrefix, Block, BlockAddress, Condition, FilterSet, field,
-};
+use crate::rules::layout::session_rules::{Block, Condition, FilterSet, FilterSets, field};
 
-/// Filters and addresses of a block that match a packet.
+/// Filters of a block that match a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FilterMatch {
     /// Filters that match.
@@ -13,10 +11,6 @@ pub(super) struct FilterMatch {
     /// Filters that may match: they need fields behind the IP header, which a later fragment
     /// without its first one does not have.
     pub(super) unknown: FilterSet,
-    /// Bit set of the block's first 64 addresses that contain the source.
-    pub(super) source: u64,
-    /// Bit set of those that contain the destination.
-    pub(super) destination: u64,
 }
 
 impl FilterMatch {
@@ -24,11 +18,8 @@ impl FilterMatch {
     #[inline(always)]
     pub(super) fn of(block: &Block, fields: &PacketFields) -> Self {
         let sets = &block.filters;
-        let addresses = AddressMatch::of(block.addresses(), fields);
         let ingress = if fields.tunnel.is_some() { sets.tunnelled } else { sets.untunnelled };
-        let mut matching = ingress
-            & (sets.any_source | addresses.of_source)
-            & (sets.any_destination | addresses.of_destination);
+        let mut matching = ingress & addresses(block, fields);
         for condition in block.conditions() {
             matching &= if holds(condition, fields) { FilterSet::MAX } else { !condition.filters };
         }
@@ -37,14 +28,36 @@ impl FilterMatch {
             Ports::Known(source, destination) => {
                 matching &= block.source_port(source) & block.destination_port(destination);
             }
-            Ports::None => matching &= !sets.ports,
+            Ports::None => matching &= sets.any_source_port & sets.any_destination_port,
             Ports::Unknown => {
                 (matching, unknown) = (matching & !sets.transport, matching & sets.transport);
             }
         }
-        let AddressMatch { source, destination, .. } = addresses;
-        Self { matching, unknown, source, destination }
+        Self { matching, unknown }
     }
+}
+
+/// Returns the filters that match the addresses of a packet.
+#[inline(always)]
+fn addresses(block: &Block, fields: &PacketFields) -> FilterSet {
+    let PacketFields { family, source, destination, .. } = *fields;
+    if family != 4 {
+        return addresses_v6(block, source, destination);
+    }
+    let [source, destination] = [source, destination].map(|bits| (bits >> 96) as u32);
+    block.source_v4(source) & block.destination_v4(destination)
+}
+
+#[inline(never)]
+fn addresses_v6(block: &Block, source: u128, destination: u128) -> FilterSet {
+    let FilterSets { any_source: mut from, any_destination: mut to, .. } = block.filters;
+    for filters in block.prefixes() {
+        let [is_source, is_destination] =
+            [source, destination].map(|bits| filters.prefix.holds(6, bits));
+        from |= filters.source & FilterSet::from(is_source).wrapping_neg();
+        to |= filters.destination & FilterSet::from(is_destination).wrapping_neg();
+    }
+    from & to
 }
 
 /// Returns true if a packet fulfils a condition, or if the field is not known.
@@ -56,45 +69,5 @@ fn holds(condition: &Condition, fields: &PacketFields) -> bool {
         field::TOS => value == u32::from(fields.tos & condition.mask),
         field::FLOW_LABEL => fields.family == 6 && value == fields.flow_label,
         _ => fields.ports == Ports::Unknown || fields.spi == Some(value),
-    }
-}
-
-/// Addresses of a block that match a packet.
-#[derive(Default)]
-struct AddressMatch {
-    /// One bit per address that contains the source.
-    source: u64,
-    /// One bit per address that contains the destination.
-    destination: u64,
-    /// Filters with a source prefix that matches.
-    of_source: FilterSet,
-    /// Filters with a destination prefix that matches.
-    of_destination: FilterSet,
-}
-
-impl AddressMatch {
-    #[inline(always)]
-    fn of(addresses: &[BlockAddress], fields: &PacketFields) -> Self {
-        let (source, destination) = (fields.source, fields.destination);
-        if fields.family == 4 {
-            let [source, destination] = [source, destination].map(|bits| (bits >> 64) as u64);
-            Self::by(addresses, |prefix| [prefix.holds_v4(source), prefix.holds_v4(destination)])
-        } else {
-            Self::by(addresses, |prefix| [prefix.holds(6, source), prefix.holds(6, destination)])
-        }
-    }
-
-    #[inline(always)]
-    fn by(addresses: &[BlockAddress], holds: impl Fn(&AddressPrefix) -> [bool; 2]) -> Self {
-        let mut found = Self::default();
-        for (bit, address) in addresses.iter().take(64).enumerate() {
-            let [is_source, is_destination] = holds(&address.prefix);
-            found.source |= u64::from(is_source) << bit;
-            found.destination |= u64::from(is_destination) << bit;
-            found.of_source |= address.source & FilterSet::from(is_source).wrapping_neg();
-            found.of_destination |=
-                address.destination & FilterSet::from(is_destination).wrapping_neg();
-        }
-        found
     }
 }

@@ -9,6 +9,12 @@ pub(crate) const UNITS: u64 = 64;
 /// Maximum length of a packet in octets.
 const MAX_PACKET: u64 = 65_575;
 
+/// Returns a time in ns as units.
+#[inline(always)]
+pub(super) const fn units(now: u64) -> u64 {
+    now.saturating_mul(UNITS)
+}
+
 /// Parameters of a meter in one direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MeterRate {
@@ -28,7 +34,12 @@ impl MeterRate {
     /// Returns the word after a packet of `octets`, or `None` if it does not conform.
     #[inline(always)]
     pub(super) fn charge(self, word: u64, octets: u32, now: u64) -> Option<u64> {
-        let now = now.saturating_mul(UNITS);
+        self.charge_at(word, octets, units(now))
+    }
+
+    /// Returns the same as [`charge`](Self::charge); the time is in [`units`].
+    #[inline(always)]
+    pub(super) fn charge_at(self, word: u64, octets: u32, now: u64) -> Option<u64> {
         let latest = now.saturating_add(u64::from(self.burst) * 1_000_000 * UNITS);
         if word > latest {
             // A former, lower rate advanced it further than this one ever would.

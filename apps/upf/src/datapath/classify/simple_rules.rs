@@ -159,7 +159,8 @@ pub(super) fn charge_simple(
     state: &LaneState<WORDS>,
     now: u64,
 ) -> bool {
-    let case = SimpleCase::of(rules, charge, session, state, now);
+    let Some(slot) = state.writable(EntryId(session.0)) else { return false };
+    let case = SimpleCase::of(rules, charge, session, slot.into(), now);
     if case.is_rare() {
         return false;
     }
@@ -174,7 +175,7 @@ pub(super) fn charge<const MODE: u8, B>(
     charge: Charge,
 ) -> ChargeResult {
     let Classifier { rules, session, state, now, .. } = *classifier;
-    let case = SimpleCase::of(rules, charge, session, state, now);
+    let case = SimpleCase::of(rules, charge, session, state.at(EntryId(session.0)), now);
     if case.is_rare() {
         return case.rare::<MODE>().into();
     }
@@ -221,12 +222,12 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
         rules: &'t Rules,
         charge: Charge,
         session: SessionIndex,
-        state: &'a LaneState<WORDS>,
+        slot: CounterSlot<'a>,
         now: u64,
     ) -> Self {
         let direction = charge.direction();
         let (direction_rules, check_above, peer6) = rules_of(rules, direction);
-        let (slot, length) = (state.at(EntryId(session.0)), charge.length());
+        let length = charge.length();
         Self { rules, direction_rules, peer6, check_above, direction, slot, length, now, session }
     }
 

@@ -112,6 +112,50 @@ fn a_threshold_is_an_event_once_and_packets_go_on() {
     assert_eq!(fixture.decide(&fields, 7).events, event::THRESHOLD);
 }
 
+/// The list of charges checks several thresholds by the least of them. The events are nevertheless
+/// those of each.
+#[test]
+fn thresholds_of_blocks_are_events_at_the_packet_that_reaches_them() {
+    let mut raised = 0;
+    for seed in 0..sessions() / 4 {
+        let mut random = Random::new(seed);
+        let mut session = fixture::typical();
+        let limit = |random: &mut Random| random.flip().then(|| 1 + random.below(20_000));
+        let volume = Volume {
+            total: limit(&mut random),
+            uplink: limit(&mut random),
+            downlink: limit(&mut random),
+        };
+        session.urrs[0].volume_threshold = Some(volume);
+        session.qers[0].maximum =
+            random.flip().then_some(Rate { uplink: 1 << 30, downlink: 1 << 30 });
+        let fixture = RuleFixture::of(session).in_blocks();
+        assert!(fixture.rules.has_blocks());
+        let (mut sums, mut is_reached) = ([0_u64; 2], false);
+        for now in 0..60 {
+            let is_up = random.flip();
+            let mut fields = if is_up { fixture.uplink() } else { fixture.downlink() };
+            fields.length = 20 + random.below(1480) as u32;
+            let decision = fixture.decide(&fields, now);
+            assert!(matches!(decision.action, Action::Forward(_)));
+            sums[usize::from(!is_up)] += u64::from(fields.length);
+            let [up, down] = sums;
+            let reached = [(volume.total, up + down), (volume.uplink, up), (volume.downlink, down)];
+            let is_over = reached.iter().any(|(limit, sum)| limit.is_some_and(|it| *sum >= it));
+            let expected = if is_over && !is_reached { event::THRESHOLD } else { 0 };
+            assert_eq!(
+                decision.events, expected,
+                "seed {seed}, packet {now}: {volume:?}, {sums:?}"
+            );
+            is_reached |= is_over;
+        }
+        assert_eq!(fixture.counters(7).map(|it| it > 0), [true; 4]);
+        assert_eq!([fixture.counters(7)[0], fixture.counters(7)[2]], sums);
+        raised += u64::from(is_reached);
+    }
+    assert!(raised > sessions() / 16, "{raised}");
+}
+
 #[test]
 fn events_are_raised_in_the_last_versions_before_they_wrap_too() {
     for version in [1, 0xFFFF_0000, 0xFFFF_0001, 0xFFFF_FFFF, 1 << 32] {

@@ -1,13 +1,13 @@
 //! Usage reporting rules: limits that are checked before a packet passes, and counters that are
 //! updated when it does.
 
-use fastlane::table::{EntryId, LaneState, StateWords};
+use fastlane::table::{EntryId, LaneState, StateWords, WritableWords};
 
 use crate::rules::layout::counter_slots::{
     DOWNLINK_METER, DOWNLINK_OCTETS, EVENTS, LAST, UPLINK_METER, UPLINK_OCTETS, WORDS, event,
 };
 use crate::rules::layout::session_rules::{
-    Direction, DueEndMarker, Limit, Rules, events_of, flag, limit,
+    Direction, DueEndMarker, Limit, Rules, SlotCharge, events_of, flag, limit, slot_charge,
 };
 use crate::session::SessionIndex;
 
@@ -67,6 +67,24 @@ pub(super) fn count(slot: CounterSlot<'_>, direction: Direction, length: u32, no
     slot.add(octets(direction), u64::from(length));
     slot.add(octets(direction) + 1, 1);
     slot.set(LAST, now);
+}
+
+/// Returns true if a packet of `length` octets may reach a threshold of a slot.
+#[inline(always)]
+pub(super) fn is_near(
+    slot: WritableWords<'_, WORDS>,
+    charge: &SlotCharge,
+    direction: Direction,
+    length: u32,
+) -> bool {
+    let mut after = 0_u64;
+    if charge.flags & slot_charge::OWN != 0 {
+        after = slot.get(octets(direction)).saturating_add(u64::from(length));
+    }
+    if charge.flags & slot_charge::OTHER != 0 {
+        after = after.saturating_add(slot.get(octets(direction.other())));
+    }
+    after > charge.check_above
 }
 
 /// Result of checking a packet against a URR.

@@ -1,14 +1,19 @@
 //! Packs the entries of complex sessions into blocks, in order.
 
 use super::block_builder::Builder;
-use super::filter_compiler::{FieldValue, PacketFilter};
+use super::filter_compiler::{FieldValue, PacketEnd, PacketFilter};
 use super::rule_entry::{CountedUrr, RuleEntry, meter_cost};
+use super::slot_charges::slot_charges;
 use super::{CompileError, counted, reports_drops};
 use crate::rules::layout::session_rules::{
     AddressPrefix, Block, CHAIN, Count, Direction, EndMarkerEntry, Limit, Meter, NONE, OuterPath,
     Rule, Rules, field, flag, forwarding, limit,
 };
 use crate::session::{Filter, PdrId, Prefix, Session, Urr, Volume};
+
+/// Maximum number of octets that packets read of a block for both directions: ten cache lines. In a
+/// longer one each packet would fetch the classifier and the rules of the other direction, too.
+const SHARED: u16 = 640;
 
 /// Blocks of a session in their order.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +27,8 @@ pub(super) struct PackedBlocks {
 /// that are due besides the newest. Without entries the blocks have only these.
 ///
 /// A packet matches either rules with a tunnel or rules without one. Those with a tunnel come
-/// first. If not all are in one block, the others begin with a block of their own.
+/// first. If not all are in one block, or packets would read much of it in vain, the others begin
+/// with a block of their own.
 pub(super) fn blocks(
     session: &Session,
     entries: &[RuleEntry<'_>],
@@ -37,12 +43,14 @@ pub(super) fn blocks(
     let all = others.clone().try_fold(pack.current.clone(), |block, entry| {
         with_rule(&block, entry, &EntryPart::of(entry))
     });
+    let is_short = |all: &Builder| all.build(0, 0).is_some_and(|block| block.octets() <= SHARED);
+    let is_alone = pack.current.is_empty() || others.clone().next().is_none();
     let untunnelled = match all {
-        Some(all) => {
+        Some(all) if is_alone || is_short(&all) => {
             pack.current = all;
             pack.blocks.len()
         }
-        None => {
+        _ => {
             pack.close(0)?;
             let first = pack.blocks.len();
             others.clone().try_for_each(|entry| pack.add(entry))?;
@@ -144,17 +152,14 @@ fn with_rule(block: &Builder, entry: &RuleEntry<'_>, part: &EntryPart<'_>) -> Op
 }
 
 fn rule(block: &mut Builder, entry: &RuleEntry<'_>, part: &EntryPart<'_>) -> Option<Rule> {
-    let mut users = 0;
-    for address in part.users {
-        let place = Builder::place(&mut block.addresses, *address);
-        users |= 1_u64.checked_shl(u32::try_from(place).ok()?)?;
-    }
+    let first_user = u8::try_from(Builder::place_list(&mut block.users, part.users)).ok()?;
+    let users = u8::try_from(part.users.len()).ok()?;
     let first_filter = u8::try_from(block.filters.len()).ok()?;
     let any = [Filter::default()];
     let filters = if part.filters.is_empty() { &any } else { part.filters };
     for filter in filters {
-        let filter = packet_filter(block, filter, entry.direction)?;
-        let rule = u8::try_from(block.rules.len()).ok()?;
+        let filter = packet_filter(filter, entry.direction);
+        let rule = block.rules.len();
         let is_tunnelled = entry.pdr.tunnel.is_some();
         block.filters.push(PacketFilter { rule, is_tunnelled, ..filter });
     }
@@ -179,15 +184,19 @@ fn rule(block: &mut Builder, entry: &RuleEntry<'_>, part: &EntryPart<'_>) -> Opt
     let first_copy = u8::try_from(block.paths.len()).ok()?;
     block.paths.extend(&entry.copies);
     let path = path(block, entry.path, entry.redirect.as_deref())?;
+    let charges = if is_unlimited(entry) { slot_charges(entry, limits) } else { None };
+    let mut set = 0;
+    for charge in charges.iter().flatten() {
+        set |= bit(Builder::place(&mut block.charges, *charge))?;
+    }
+    let instance = entry.instance.unwrap_or(forwarding::NO_INSTANCE);
     Some(Rule {
         qfis: entry.qfis,
-        users,
-        flags: entry.flags | if is_unlimited(entry) { flag::UNLIMITED } else { 0 },
-        tunnel: entry.pdr.tunnel.map_or(0, |tunnel| tunnel.teid),
+        flags: entry.flags | if charges.is_some() { flag::UNLIMITED } else { 0 },
+        ingress: entry.pdr.tunnel.map_or(instance.into(), |tunnel| tunnel.teid),
         meters,
         counts,
-        hold_ms: entry.hold.1,
-        instance: entry.instance.unwrap_or(forwarding::NO_INSTANCE),
+        charges_or_hold_ms: if charges.is_some() { set } else { entry.hold.1 },
         pdr: entry.pdr.id,
         hold_packets: entry.hold.0,
         first_filter,
@@ -195,6 +204,8 @@ fn rule(block: &mut Builder, entry: &RuleEntry<'_>, part: &EntryPart<'_>) -> Opt
         path,
         first_copy,
         copies: u8::try_from(entry.copies.len()).ok()?,
+        first_user,
+        users,
         reserved: 0,
     })
 }
@@ -234,11 +245,7 @@ fn urr(block: &mut Builder, count: &CountedUrr<'_>) -> Option<Count> {
     let CountedUrr { urr, exhausted, redirect } = count;
     let watch = urr.watch();
     let limits = limits(urr);
-    let first = block.limits.windows(limits.len().max(1)).position(|it| it == limits);
-    let first = first.unwrap_or_else(|| {
-        block.limits.extend(&limits);
-        block.limits.len() - limits.len()
-    });
+    let first = Builder::place_list(&mut block.limits, &limits);
     let exhausted = match exhausted {
         Some(to) => path(block, *to, redirect.as_deref())?,
         None => NONE,
@@ -273,11 +280,7 @@ fn limits(urr: &Urr) -> Vec<Limit> {
 
 /// Returns a filter by source and destination, which are those of the remote end and the UE or the
 /// other way round.
-fn packet_filter(
-    block: &mut Builder,
-    filter: &Filter,
-    direction: Direction,
-) -> Option<PacketFilter> {
+fn packet_filter(filter: &Filter, direction: Direction) -> PacketFilter {
     let Filter { id: _, flow, tos, spi, flow_label } = filter;
     let mut packet_filter = PacketFilter::default();
     let others = &mut packet_filter.others;
@@ -288,23 +291,13 @@ fn packet_filter(
     others.extend(tos.map(|(tos, mask)| FieldValue { mask, ..value(field::TOS, tos) }));
     others.extend(flow_label.map(|label| value(field::FLOW_LABEL, label & 0xF_FFFF)));
     others.extend(spi.map(|spi| value(field::SPI, spi)));
-    let Some(flow) = flow else { return Some(packet_filter) };
-    let remote = (prefix(block, flow.remote)?, flow.remote_ports.clone());
-    let local = (prefix(block, flow.local)?, flow.local_ports.clone());
-    let (source, destination) = match direction {
+    let Some(flow) = flow else { return packet_filter };
+    let prefix = |prefix: Prefix| AddressPrefix::new(prefix.address, prefix.length);
+    let remote = PacketEnd { prefix: flow.remote.map(prefix), ports: flow.remote_ports.clone() };
+    let local = PacketEnd { prefix: flow.local.map(prefix), ports: flow.local_ports.clone() };
+    (packet_filter.source, packet_filter.destination) = match direction {
         Direction::Uplink => (local, remote),
         Direction::Downlink => (remote, local),
     };
-    (packet_filter.source, packet_filter.source_ports) = source;
-    (packet_filter.destination, packet_filter.destination_ports) = destination;
-    Some(packet_filter)
-}
-
-/// Returns the index of a prefix, if there is one; `None` if there are too many.
-#[expect(clippy::option_option, reason = "no room, no prefix, index of the prefix")]
-fn prefix(block: &mut Builder, prefix: Option<Prefix>) -> Option<Option<u8>> {
-    let Some(prefix) = prefix else { return Some(None) };
-    let address = AddressPrefix::new(prefix.address, prefix.length);
-    let index = Builder::place(&mut block.addresses, address);
-    u8::try_from(index).ok().map(Some)
+    packet_filter
 }

@@ -22,11 +22,12 @@ use crate::session::{Destination, Source};
 
 mod block;
 
-pub(crate) use block::{BOUNDS, LAYOUT, NONE, ROOM, SECTIONS, Span};
 pub use block::{
-    Block, BlockAddress, CHAIN, Condition, Count, EndMarkerEntry, FILTERS, FilterSet, FilterSets,
-    Limit, Meter, RedirectEntry, Rule, Section, field, limit, redirect,
+    Block, Bound, CHAIN, Condition, Count, EndMarkerEntry, FILTERS, FilterPrefix, FilterSet,
+    FilterSets, Limit, Meter, RedirectEntry, Rule, Section, SlotCharge, field, limit, redirect,
+    slot_charge,
 };
+pub(crate) use block::{CHARGES, LAYOUT, NONE, ROOM, SECTIONS, Span, code};
 
 /// No volume limit, no deadline.
 pub const NEVER: u64 = u64::MAX;
@@ -106,7 +107,7 @@ pub struct ColdRules {
 pub struct BlockRef {
     /// Index of the block.
     pub index: u32,
-    /// Number of octets of it that are in use, from its start.
+    /// Number of octets of it that most packets read, from its start.
     pub octets: u16,
 }
 
@@ -167,6 +168,16 @@ impl Rules {
     #[must_use]
     pub const fn version(&self) -> u32 {
         self.downlink.common.version
+    }
+
+    /// Returns the same as [`version`](Self::version), read from the cache line of a direction.
+    #[inline(always)]
+    #[must_use]
+    pub const fn version_for(&self, direction: Direction) -> u32 {
+        match direction {
+            Direction::Uplink => self.uplink.common.version,
+            Direction::Downlink => self.downlink.common.version,
+        }
     }
 
     /// Returns true if packets held under a version (lower 32 bits) are discarded (DROBU).
@@ -268,6 +279,16 @@ impl Direction {
     pub const fn of(source: Source) -> Self {
         if matches!(source, Source::Access) { Self::Uplink } else { Self::Downlink }
     }
+
+    /// Returns the other direction.
+    #[inline(always)]
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Uplink => Self::Downlink,
+            Self::Downlink => Self::Uplink,
+        }
+    }
 }
 
 /// Bits of [`DirectionRules::flags`] and `Rule::flags`.
@@ -312,7 +333,8 @@ pub mod flag {
     pub const CHECKED: u32 = 1 << 18;
     /// A quota of the URR is used up already.
     pub const STOPPED: u32 = 1 << 19;
-    /// In a block: packets are forwarded, and only meters can stop them.
+    /// In a block: packets are forwarded, and only meters can stop them. The rule has a list of
+    /// charges.
     pub const UNLIMITED: u32 = 1 << 20;
     /// First bit (24) of 1 + the QoS flow that packets must have; 0: any.
     pub const QFI: u32 = 24;
@@ -330,7 +352,8 @@ pub struct DirectionRules {
     pub flags: u32,
     /// Meter cost of an octet, see [`ForwardingAction::shift`].
     pub cost: u32,
-    /// Burst of the meter in ms, or octets in use of the first block (`flag::BLOCKS`).
+    /// Burst of the meter in ms, or octets of the first block that most packets read
+    /// (`flag::BLOCKS`).
     pub burst: u16,
     /// Rule ID of the PDR.
     pub pdr: u16,

@@ -169,6 +169,14 @@ impl RuleFixture {
         let classifier = self.classifier(&self.blocks, now);
         let before = self.words(id.0);
         let decision = classifier.decide(fields);
+        if self.rules.has_blocks()
+            && let Some(short) = classifier.decide_by_block(fields)
+        {
+            let ForwardDecision { path, direction, charge } = short;
+            let found = (Action::Forward(path), direction, charge, 0);
+            let expected = (decision.action, decision.direction, decision.charge, decision.events);
+            assert_eq!(found, expected, "the short path decides as the long one");
+        }
         if !matches!(decision.action, Action::Forward(_)) {
             return decision;
         }

@@ -75,11 +75,11 @@ fn passed(fixture: &RuleFixture, direction: Direction) -> Vec<u64> {
 #[test]
 fn flows_of_a_session_share_its_rate_whatever_blocks_their_rules_are_in() {
     // 8 Mbit/s per flow are offered, 64 in all.
-    for filters in [1, 8] {
+    for filters in [1, 16] {
         let fixture = RuleFixture::of(session(16_000, 4_000, filters));
         assert_eq!(
             fixture.blocks.len() > 2,
-            filters == 8,
+            filters == 16,
             "rules of a direction in several blocks"
         );
         for direction in [Direction::Uplink, Direction::Downlink] {

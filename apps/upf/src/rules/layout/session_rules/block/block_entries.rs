@@ -14,22 +14,18 @@ pub(crate) const NONE: u8 = u8::MAX;
 pub struct Rule {
     /// Bit set of QoS flows, one of which the packet must have; 0: any or none.
     pub qfis: u64,
-    /// Bit set of the block's first 64 addresses, one of which must be the uplink source or
-    /// downlink destination; 0: any.
-    pub users: u64,
     /// Bits of [`flag`](super::super::flag).
     pub flags: u32,
-    /// TEID that packets arrive with (`flag::TUNNEL`).
-    pub tunnel: u32,
+    /// TEID that packets arrive with (`flag::TUNNEL`), otherwise the network instance of the
+    /// ingress, or [`NO_INSTANCE`](super::super::forwarding).
+    pub ingress: u32,
     /// Bit set of the block's first 32 meters, all of which packets must conform to.
     pub meters: u32,
     /// Bit set of the block's first 32 counters.
     pub counts: u32,
-    /// Maximum hold time in ms.
-    pub hold_ms: u32,
-    /// Network instance of the ingress, or
-    /// [`NO_INSTANCE`](super::super::forwarding).
-    pub instance: u16,
+    /// Bit set of the block's first 32 [`SlotCharge`]s (`flag::UNLIMITED`), or the maximum hold time
+    /// in ms (`flag::HOLD`).
+    pub charges_or_hold_ms: u32,
     /// Rule ID of the PDR.
     pub pdr: u16,
     /// Maximum number of held packets.
@@ -44,6 +40,11 @@ pub struct Rule {
     pub first_copy: u8,
     /// Number of copies.
     pub copies: u8,
+    /// Index of the first UE address.
+    pub first_user: u8,
+    /// Number of UE addresses, one of which must be the uplink source or downlink destination; 0:
+    /// any.
+    pub users: u8,
     /// Reserved, zero.
     pub reserved: u8,
 }
@@ -76,6 +77,44 @@ pub struct Meter {
     pub shift: [u8; 2],
     /// Reserved, zero.
     pub reserved: u16,
+}
+
+/// Bits of [`SlotCharge::flags`].
+pub mod slot_charge {
+    /// The slot has a meter with a limit.
+    pub const METER: u8 = 1;
+    /// The slot has a counter.
+    pub const COUNT: u8 = 1 << 1;
+    /// The first packet raises an event.
+    pub const START: u8 = 1 << 2;
+    /// The octets of the packet's own direction are limited.
+    pub const OWN: u8 = 1 << 3;
+    /// The octets of the other direction are limited, with or without those of its own.
+    pub const OTHER: u8 = 1 << 4;
+}
+
+/// Maximum number of [`SlotCharge`]s of a rule.
+pub(crate) const CHARGES: usize = 8;
+
+/// Charge of a counter slot by packets of a direction: the meter and the counter that share the
+/// slot. Rules with such charges can be stopped only by their meters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SlotCharge {
+    /// Highest value of the limited octets at which no threshold needs to be checked.
+    pub check_above: u64,
+    /// Counter slot.
+    pub line: u32,
+    /// Cost of an octet, as in [`Meter`].
+    pub cost: u32,
+    /// Burst in ms.
+    pub burst: u16,
+    /// Scale of the cost.
+    pub shift: u8,
+    /// Bits of [`slot_charge`].
+    pub flags: u8,
+    /// Reserved, zero.
+    pub reserved: u32,
 }
 
 /// Counter of a URR.
@@ -162,6 +201,6 @@ pub struct EndMarkerEntry {
     pub instance: u16,
 }
 
-const _: () = assert!(size_of::<Rule>() == 48);
+const _: () = assert!(size_of::<Rule>() == 40 && size_of::<SlotCharge>() == 24);
 const _: () = assert!(size_of::<Count>() == 12 && size_of::<Limit>() == 16);
 const _: () = assert!(size_of::<AddressPrefix>() == 24 && size_of::<OuterPath>() == 32);

@@ -1,4 +1,9 @@
 //! The classifier of a block: sets of filters, and the conditions that select them.
+//!
+//! Ports and IPv4 addresses are divided into intervals, in each of which the same filters match. A
+//! section has the upper bounds of the intervals, and behind them a code for each, which names its
+//! set: one filter, none, or a set that is stored. Filters without a condition on the field match
+//! in any interval.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -6,12 +11,77 @@ use super::super::AddressPrefix;
 
 /// Bit set of the filters of a block. Filters are in the order of evaluation, the first one is the
 /// lowest bit. A rule without filters has one that matches every packet.
-pub type FilterSet = u32;
+pub type FilterSet = u64;
 /// Maximum number of filters of a block.
 pub const FILTERS: usize = FilterSet::BITS as usize;
 
-/// Number of port bounds that are compared together; their list is padded to a multiple.
-pub(crate) const BOUNDS: usize = 8;
+/// Upper bound of an interval, stored as a signed number of the same order: processors compare
+/// several of these at once.
+pub trait Bound: Copy + Ord + FromBytes + IntoBytes + Immutable + KnownLayout {
+    /// Number of bounds that are compared together; their list is padded to a multiple.
+    const GROUP: usize;
+    /// Greatest value of the field.
+    const MOST: u32;
+
+    /// Returns the bound of a value, of which only the bits of the field are used.
+    fn of(value: u32) -> Self;
+
+    /// Returns the number of bounds below a value.
+    fn count_below(bounds: &[Self], value: Self) -> usize;
+}
+
+impl Bound for i16 {
+    const GROUP: usize = 8;
+    const MOST: u32 = u16::MAX as u32;
+
+    #[inline(always)]
+    fn of(value: u32) -> Self {
+        (value as u16 ^ 1 << 15).cast_signed()
+    }
+
+    #[inline(always)]
+    fn count_below(bounds: &[Self], value: Self) -> usize {
+        let (groups, _) = bounds.as_chunks::<{ Self::GROUP }>();
+        let mut below = [0_u16; Self::GROUP];
+        for group in groups {
+            for (below, bound) in below.iter_mut().zip(group) {
+                *below += u16::from(*bound < value);
+            }
+        }
+        usize::from(below.iter().sum::<u16>())
+    }
+}
+
+impl Bound for i32 {
+    const GROUP: usize = 4;
+    const MOST: u32 = u32::MAX;
+
+    #[inline(always)]
+    fn of(value: u32) -> Self {
+        (value ^ 1 << 31).cast_signed()
+    }
+
+    #[inline(always)]
+    fn count_below(bounds: &[Self], value: Self) -> usize {
+        let (groups, _) = bounds.as_chunks::<{ Self::GROUP }>();
+        let mut below = [0_u32; Self::GROUP];
+        for group in groups {
+            for (below, bound) in below.iter_mut().zip(group) {
+                *below += u32::from(*bound < value);
+            }
+        }
+        below.iter().sum::<u32>() as usize
+    }
+}
+
+/// Codes of the set of an interval.
+pub(crate) mod code {
+    /// First code of a stored set. Lower ones are the number of the only filter that matches
+    /// besides those without a condition on the field.
+    pub(crate) const STORED: u8 = super::FILTERS as u8;
+    /// Only filters without a condition on the field match.
+    pub(crate) const NONE: u8 = u8::MAX;
+}
 
 /// Sets of filters by properties that need no search.
 #[derive(
@@ -19,29 +89,33 @@ pub(crate) const BOUNDS: usize = 8;
 )]
 #[repr(C)]
 pub struct FilterSets {
+    /// First filter of each rule.
+    pub first: FilterSet,
     /// Filters of rules for packets that arrive through a tunnel.
     pub tunnelled: FilterSet,
     /// Filters of rules for packets that arrive without a tunnel.
     pub untunnelled: FilterSet,
-    /// Filters with a condition on ports.
-    pub ports: FilterSet,
-    /// Filters with a condition behind the IP header: ports, security parameter index.
-    pub transport: FilterSet,
+    /// Filters without a condition on the source port.
+    pub any_source_port: FilterSet,
+    /// Filters without a condition on the destination port.
+    pub any_destination_port: FilterSet,
     /// Filters without a condition on the source address.
     pub any_source: FilterSet,
     /// Filters without a condition on the destination address.
     pub any_destination: FilterSet,
+    /// Filters with a condition behind the IP header: ports, security parameter index.
+    pub transport: FilterSet,
 }
 
-/// An address of a UE or of filters.
+/// An IPv6 prefix of filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct BlockAddress {
-    /// Address with the bits that count.
+pub struct FilterPrefix {
+    /// Prefix with the bits that count.
     pub prefix: AddressPrefix,
-    /// Filters whose source address it is.
+    /// Filters whose source it is.
     pub source: FilterSet,
-    /// Filters whose destination address it is.
+    /// Filters whose destination it is.
     pub destination: FilterSet,
 }
 
@@ -61,10 +135,10 @@ pub mod field {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Condition {
-    /// Required value.
-    pub value: u32,
     /// Filters that do not match other values.
     pub filters: FilterSet,
+    /// Required value.
+    pub value: u32,
     /// Field, see [`field`].
     pub field: u8,
     /// Mask of the type of service.
@@ -73,19 +147,5 @@ pub struct Condition {
     pub reserved: u16,
 }
 
-/// Returns the index of the interval of a port: the number of upper bounds below it. A bound of
-/// 65535 is below none, so it can pad the list.
-#[inline(always)]
-pub(crate) fn interval(bounds: &[u16], port: u16) -> usize {
-    let (groups, _) = bounds.as_chunks::<BOUNDS>();
-    let mut below = [0_u16; BOUNDS];
-    for group in groups {
-        for (below, bound) in below.iter_mut().zip(group) {
-            *below += u16::from(*bound < port);
-        }
-    }
-    usize::from(below.iter().sum::<u16>())
-}
-
-const _: () = assert!(size_of::<FilterSets>() == 24 && size_of::<Condition>() == 12);
-const _: () = assert!(size_of::<BlockAddress>() == 32);
+const _: () = assert!(size_of::<FilterSets>() == 64 && size_of::<Condition>() == 16);
+const _: () = assert!(size_of::<FilterPrefix>() == 40);
