@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::RING;
 
 /// Packets after which a story looks whether all have arrived.
-const PART: u64 = 10_000;
+const PART: u64 = 50_000;
 /// Server in the data network.
 const SERVER: &str = "10.9.0.2";
 
@@ -237,7 +237,7 @@ fn pings_of_a_user_cross_a_upf_in_a_pod() {
 fn user_load() -> (u64, u32) {
     match std::env::var_os("FASTLANE_SOAK") {
         Some(_) => (5_000_000, 20_000),
-        None => (30_000, 5_000),
+        None => (PART, 5_000),
     }
 }
 
@@ -253,9 +253,12 @@ fn no_packet_of_users_is_lost_in_a_pod() {
     }
     configuration["lanes"] = json!({"frames": 4 * RING});
     let pods = Pods::new(&cluster, &configuration);
-    let pod = pods.run(&Pods::upf("upf"));
+    let mut pod = Pods::upf("upf");
+    pod["spec"]["containers"][0]["resources"]["limits"]["memory"] = json!("512Mi");
+    let pod = pods.run(&pod);
+    let address = wait_until_ready(&pod);
     pod.assert_unprivileged_programs(&["upf"]);
-    let (smf, lines) = networks.smf(&wait_until_ready(&pod), 100);
+    let (smf, lines) = networks.smf(&address, 100);
     let held = lines.iter().zip(1..).map(|(line, number)| Session::held(number, line));
     let sessions: Vec<Session> = held.collect::<Option<_>>().expect("lines of the SMF");
     let mut traffic = networks.traffic(&cluster, &pod);
@@ -271,11 +274,13 @@ fn no_packet_of_users_is_lost_in_a_pod() {
         traffic.send_paced(&sessions, PART, rate, || true);
         let arrivals = traffic.collect();
         received = [0, 1].map(|way| received[way] + arrivals[way].len() as u64);
-        assert_eq!(received[0], received[1], "uplink, downlink");
+        if arrivals.iter().any(|it| it.len() as u64 != PART) {
+            break;
+        }
     }
     eprintln!("{received:?} of {each} packets each way at {rate}/s");
-    assert_eq!(received, [each; 2]);
     let after = pod.totals_of("upf");
+    assert_eq!(received, [each; 2], "{after:?}");
     for port in ["n3", "n6"] {
         assert_eq!(after.drops(port), before.drops(port), "{port}");
     }

@@ -313,8 +313,10 @@ impl Pod<'_> {
         let status = self.exec(&["sh", "-c", "cat /proc/[0-9]*/status"]);
         let processes: Vec<&str> = status.split("Name:\t").collect();
         for name in names {
-            let found = processes.iter().find(|status| status.lines().next() == Some(name));
-            assert_no_privilege(found.unwrap_or_else(|| panic!("no {name} in {processes:?}")));
+            let of = processes.iter().filter(|status| status.lines().next() == Some(name));
+            let of: Vec<&&str> = of.collect();
+            assert!(!of.is_empty(), "no {name} in {processes:?}");
+            of.into_iter().for_each(|status| assert_no_privilege(status));
         }
     }
 
