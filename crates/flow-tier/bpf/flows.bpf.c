@@ -75,6 +75,7 @@ struct flow_key {
 
 #define KEY_WORDS 5
 #define FLOW_WORDS 7
+#define MAX_PROBES 128
 
 // `FlowRecord` of crates/mirror, then what the slow path adds for this tier.
 struct flow {
@@ -85,11 +86,19 @@ struct flow {
 	__u16 port_difference;
 	__u32 id;
 	__u32 is_reply;
-	__u32 entry; // index of the flow in `states`
+	__u32 entry; // of its states in `states`
 	__u32 serial; // number of this insertion
-	// Linux may reuse an element for another flow while a program reads it. The check holds over
-	// the key and all words before: such a mixture does not have it.
+	// The slow path may write another flow to the slot while a program reads it. The check holds
+	// over the key and all words before: such a mixture does not have it.
 	__u64 check;
+};
+
+// Slot of a hash table with linear probing, in two adjacent cache lines. A flow is at most
+// MAX_PROBES - 1 slots after the one of its hash, and no slot between is free.
+struct slot {
+	struct flow_key key; // its version is 0 in a free slot
+	struct flow flow;
+	__u64 reserved[3];
 };
 
 // State of a direction of a flow on one CPU. It belongs to the insertion with its serial number:
@@ -110,13 +119,14 @@ struct flow_state {
 	__u32 reserved;
 };
 
-#define STATUS_WORDS 3
+#define STATUS_WORDS 4
 
 // Status of the slow path, which replaces it several times per second.
 struct status {
 	__u64 deadline; // time after which everything goes to Linux; 0: now
 	__u64 hops_until; // time after which remembered hops do not hold
 	__u64 generation; // changes with Linux's routes, neighbours, links and addresses
+	__u64 seed; // of the hash of `flows`
 	__u64 check; // as in struct flow
 };
 
@@ -135,16 +145,25 @@ struct count {
 	__u64 octets;
 };
 
-// Sizes of the first two are set at load.
+// Numbers of slots and of possible CPUs, set at load.
+const volatile __u32 slots = 1;
+const volatile __u32 cpus = 1;
+
+// Sizes of the first two are set at load. They begin at pages, as what can be mapped does, so that
+// elements begin at cache lines. They are arrays, as a packet of a cold flow waits for memory once
+// for its slot and once for its state; the kernel's hash and per-CPU tables take five such steps.
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
-	__type(key, struct flow_key);
-	__type(value, struct flow);
+	__type(key, __u32);
+	__type(value, struct slot);
 } flows SEC(".maps");
 
+// The states of an entry are adjacent: one for each CPU.
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct flow_state);
@@ -222,18 +241,59 @@ static __always_inline int read_status(struct status *copy)
 	return copy->check == check_of((const __u64 *)copy, STATUS_WORDS, 0, 0);
 }
 
-// Reads the flow of a packet into `copy`. An element that is being reused is not found.
-static __always_inline int read_flow(const struct flow_key *key, struct flow *copy)
+// Returns the first slot of a key. `src/slots.rs` has the same.
+static __always_inline __u32 first_slot(const __u64 *key, __u64 seed)
 {
-	const struct flow *shared = bpf_map_lookup_elem(&flows, key);
+#pragma unroll
+	for (__u32 i = 0; i < KEY_WORDS; i++) {
+		seed = (seed ^ key[i]) * 0x9e3779b97f4a7c15ULL;
+		seed ^= seed >> 32;
+	}
+	return (__u64)(__u32)seed * slots >> 32;
+}
 
-	if (!shared)
+// Returns the slot of a flow. The slow path may be writing it.
+static __always_inline const struct slot *find_slot(const struct flow_key *key, __u64 seed)
+{
+	const __u64 *wanted = (const void *)key;
+	__u32 index = first_slot(wanted, seed);
+
+	for (__u32 i = 0; i < MAX_PROBES; i++) {
+		const struct slot *slot = bpf_map_lookup_elem(&flows, &index);
+
+		if (!slot || !slot->key.version)
+			return 0;
+		const __u64 *words = (const void *)&slot->key;
+
+		if (!((words[0] ^ wanted[0]) | (words[1] ^ wanted[1]) | (words[2] ^ wanted[2]) |
+		      (words[3] ^ wanted[3]) | (words[4] ^ wanted[4])))
+			return slot;
+		index = index + 1 < slots ? index + 1 : 0;
+	}
+	return 0;
+}
+
+// Reads the flow of a packet into `copy`. A slot that is being written is not found.
+static __always_inline int read_flow(const struct flow_key *key, __u64 seed, struct flow *copy)
+{
+	const struct slot *slot = find_slot(key, seed);
+
+	if (!slot)
 		return 0;
-	__builtin_memcpy(copy, shared, sizeof(*copy));
+	__builtin_memcpy(copy, &slot->flow, sizeof(*copy));
 	asm volatile("" ::: "memory");
 	__u64 check = check_of((const __u64 *)key, KEY_WORDS, 0, 0);
 
 	return copy->check == check_of((const __u64 *)copy, FLOW_WORDS, check, KEY_WORDS);
+}
+
+// Returns the state of a flow on this CPU.
+static __always_inline struct flow_state *own_state(const struct flow *flow)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	__u32 index = flow->entry * cpus + cpu;
+
+	return cpu < cpus ? bpf_map_lookup_elem(&states, &index) : 0;
 }
 
 // RFC 791 3.1.
@@ -504,10 +564,9 @@ static __always_inline enum outcome process(struct xdp_md *xdp, __u32 frame_leng
 	packet.key.ports[0] = bpf_ntohs(ports[0]);
 	packet.key.ports[1] = bpf_ntohs(ports[1]);
 	packet.key.zone = entrance->zone;
-	if (!read_flow(&packet.key, &flow))
+	if (!read_flow(&packet.key, status.seed, &flow))
 		return NO_FLOW;
-	__u32 entry = flow.entry;
-	struct flow_state *state = bpf_map_lookup_elem(&states, &entry);
+	struct flow_state *state = own_state(&flow);
 
 	if (!state)
 		return NO_FLOW;

@@ -2,8 +2,10 @@
 //! without a driver. Run as root: `cargo run --example tier_cost -p fastlane-flow-tier [ROUNDS]`
 //!
 //! Warm: one flow, of which all memory is in the cache. In turn: all flows one after the other,
-//! each once; a run on a frame that the program passes at its first test is subtracted, as the
-//! clock of a single run costs something too. Shown are the median of the rounds and their range.
+//! each once, in a random order, as one that follows their places in memory would show what the
+//! processor prefetches. A run on a frame that the program passes at its first test is subtracted,
+//! as the clock of a single run costs something too. Shown are the median of the rounds and their
+//! range.
 
 use std::time::Duration;
 
@@ -129,6 +131,17 @@ fn frame(flow: u32, size: usize) -> Vec<u8> {
     frame
 }
 
+/// Puts frames into a random order, the same in each run.
+fn shuffle(frames: &mut [Vec<u8>]) {
+    let mut random = 1_u64;
+    for end in (1..frames.len()).rev() {
+        // The constants of MMIX (Knuth).
+        random = random.wrapping_mul(6_364_136_223_846_793_005);
+        random = random.wrapping_add(1_442_695_040_888_963_407);
+        frames.swap(end, (random >> 33) as usize % (end + 1));
+    }
+}
+
 /// Returns the time of a run on a flow, of [`REPEAT`] runs.
 fn warm(tier: &mut KernelTier, ingress: u32, frame: &[u8]) -> f64 {
     let runs = (0..200).map(|_| {
@@ -154,7 +167,8 @@ fn main() {
     for flows in FLOWS {
         let mut tier = tier(flows);
         for size in SIZES {
-            let frames: Vec<Vec<u8>> = (0..flows).map(|flow| frame(flow, size)).collect();
+            let mut frames: Vec<Vec<u8>> = (0..flows).map(|flow| frame(flow, size)).collect();
+            shuffle(&mut frames);
             let foreign: Vec<Vec<u8>> = frames.iter().map(|frame| vec![1; frame.len()]).collect();
             let (mut one, mut all) = (Vec::new(), Vec::new());
             for _ in 0..rounds {

@@ -5,13 +5,15 @@ use fastlane_mirror::flows::{FlowKey, FlowRecord, TierFlow, TierTotals};
 use fastlane_table::EntryId;
 
 /// `struct flow_key`.
-pub(crate) type KeyWords = [u64; 5];
+type KeyWords = [u64; 5];
 /// `struct flow`.
-pub(crate) type FlowWords = [u64; 8];
+type FlowWords = [u64; 8];
+/// `struct slot`: key, flow, and words without a meaning.
+pub(crate) type SlotWords = [u64; 16];
 /// `struct flow_state`.
 pub(crate) type StateWords = [u64; 8];
 /// `struct status`.
-pub(crate) type StatusWords = [u64; 4];
+pub(crate) type StatusWords = [u64; 5];
 /// `struct entrance`.
 pub(crate) type EntranceWords = [u64; 2];
 /// `struct count`.
@@ -19,6 +21,9 @@ pub(crate) type CountWords = [u64; 2];
 
 /// Factor of the first word of a check.
 const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// A free slot.
+pub(crate) const FREE: SlotWords = [0; 16];
 
 /// Flag of an entrance: packets may leave by their ingress interface.
 const FORWARDS_BACK: u32 = 1;
@@ -32,39 +37,67 @@ fn check(sum: u64, words: &[u64], first: u64) -> u64 {
 }
 
 /// Returns the key in words.
-pub(crate) fn key_words(key: &FlowKey) -> KeyWords {
+fn key_words(key: &FlowKey) -> KeyWords {
     zerocopy::transmute!(*key)
 }
 
-/// Returns the key of words.
-pub(crate) fn key_of(words: KeyWords) -> FlowKey {
-    zerocopy::transmute!(words)
+/// Returns the first slot of a key in a table with a number of slots, as `first_slot` in
+/// `bpf/flows.bpf.c`.
+pub(crate) fn first_slot(key: &FlowKey, seed: u64, slots: usize) -> usize {
+    let hash = key_words(key).into_iter().fold(seed, |hash, word| {
+        let product = (hash ^ word).wrapping_mul(ODD);
+        product ^ product >> 32
+    });
+    ((hash & 0xffff_ffff) * slots as u64 >> 32) as usize
 }
 
 /// Returns the value of a flow with the serial number of its insertion.
-pub(crate) fn flow_words(flow: &TierFlow, serial: u32) -> FlowWords {
+fn flow_words(flow: &TierFlow, serial: u32) -> FlowWords {
     let record: [u64; 6] = zerocopy::transmute!(flow.record);
     let numbers: u64 = zerocopy::transmute!([flow.entry.0, serial]);
     let mut words = [0; 8];
     words[..6].copy_from_slice(&record);
     words[6] = numbers;
-    let key = key_words(&flow.key);
-    words[7] = check(check(0, &key, 0), &words[..7], key.len() as u64);
+    words[7] = flow_check(&key_words(&flow.key), &words);
     words
 }
 
-/// Returns the flow and its serial number.
-pub(crate) fn flow_of(key: FlowKey, words: &FlowWords) -> (TierFlow, u32) {
-    let [a, b, c, d, e, f, numbers, _] = *words;
-    let record: FlowRecord = zerocopy::transmute!([a, b, c, d, e, f]);
-    let [entry, serial]: [u32; 2] = zerocopy::transmute!(numbers);
-    (TierFlow { key, record, entry: EntryId(entry) }, serial)
+fn flow_check(key: &KeyWords, words: &FlowWords) -> u64 {
+    check(check(0, key, 0), &words[..7], key.len() as u64)
 }
 
-/// Returns the status: times in nanoseconds of `CLOCK_MONOTONIC`.
-pub(crate) fn status_words(deadline: u64, hops_until: u64, generation: u32) -> StatusWords {
-    let words = [deadline, hops_until, u64::from(generation)];
-    [words[0], words[1], words[2], check(0, &words, 0)]
+/// Returns a slot with a flow.
+pub(crate) fn slot_words(flow: &TierFlow, serial: u32) -> SlotWords {
+    let mut words = FREE;
+    words[..5].copy_from_slice(&key_words(&flow.key));
+    words[5..13].copy_from_slice(&flow_words(flow, serial));
+    words
+}
+
+/// Returns true if a slot has a flow, whole or not.
+pub(crate) fn is_taken(words: &SlotWords) -> bool {
+    let [a, b, c, d, e, ..] = *words;
+    let key: FlowKey = zerocopy::transmute!([a, b, c, d, e]);
+    key.version != 0
+}
+
+/// Returns the flow of a slot and its serial number; `None` if it is free or not whole.
+pub(crate) fn flow_of(words: &SlotWords) -> Option<(TierFlow, u32)> {
+    let [k0, k1, k2, k3, k4, a, b, c, d, e, f, numbers, sum, ..] = *words;
+    let key_words = [k0, k1, k2, k3, k4];
+    let key: FlowKey = zerocopy::transmute!(key_words);
+    let is_whole = sum == flow_check(&key_words, &[a, b, c, d, e, f, numbers, sum]);
+    let record: FlowRecord = zerocopy::transmute!([a, b, c, d, e, f]);
+    let [entry, serial]: [u32; 2] = zerocopy::transmute!(numbers);
+    let flow = (TierFlow { key, record, entry: EntryId(entry) }, serial);
+    (key.version != 0 && is_whole).then_some(flow)
+}
+
+/// Returns the status: times in nanoseconds of `CLOCK_MONOTONIC`, the generation of remembered
+/// hops, and the seed of the hash of slots.
+pub(crate) fn status_words(times: [u64; 2], generation: u32, seed: u64) -> StatusWords {
+    let words = [times[0], times[1], u64::from(generation), seed];
+    [words[0], words[1], words[2], words[3], check(0, &words, 0)]
 }
 
 /// Returns the value of an entrance.
@@ -112,27 +145,39 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_comes_back_from_its_words() {
-        let words = flow_words(&flow(), 15);
-        assert_eq!(flow_of(key_of(key_words(&flow().key)), &words), (flow(), 15));
+    fn a_flow_comes_back_from_its_slot() {
+        let words = slot_words(&flow(), 15);
+        assert!(is_taken(&words) && !is_taken(&FREE));
+        assert_eq!(flow_of(&words), Some((flow(), 15)));
+        assert_eq!(flow_of(&FREE), None);
     }
 
     #[test]
-    fn a_mixture_of_two_flows_has_another_check() {
+    fn a_mixture_of_two_flows_is_none() {
         let (one, other) =
             (flow(), TierFlow { record: FlowRecord { id: 99, ..flow().record }, ..flow() });
-        let (one_words, other_words) = (flow_words(&one, 1), flow_words(&other, 2));
-        let key = key_words(&one.key);
-        let holds = |words: &FlowWords| words[7] == check(check(0, &key, 0), &words[..7], 5);
-        assert!(holds(&one_words) && holds(&other_words));
-        for count in 1..8 {
-            let mut mixture = other_words;
-            mixture[..count].copy_from_slice(&one_words[..count]);
-            assert!(!holds(&mixture) || mixture == other_words, "{count} words");
+        let (one, other) = (slot_words(&one, 1), slot_words(&other, 2));
+        for count in 0..13 {
+            let mut mixture = other;
+            mixture[..count].copy_from_slice(&one[..count]);
+            let is_whole = mixture == one || mixture == other;
+            assert_eq!(flow_of(&mixture).is_some(), is_whole, "{count} words");
         }
-        // Nor does it hold for another key.
-        let key = key_words(&FlowKey { zone: 6, ..one.key });
-        assert_ne!(one_words[7], check(check(0, &key, 0), &one_words[..7], 5));
+        // Nor is the flow that of another key.
+        let another = TierFlow { key: FlowKey { zone: 6, ..flow().key }, ..flow() };
+        let mut mixture = one;
+        mixture[..5].copy_from_slice(&slot_words(&another, 1)[..5]);
+        assert_eq!(flow_of(&mixture), None);
+    }
+
+    #[test]
+    fn keys_spread_over_the_slots() {
+        let mut counts = [0_u32; 8];
+        for port in 0..8000 {
+            let key = FlowKey { ports: [port, 53], ..flow().key };
+            counts[first_slot(&key, 7, counts.len())] += 1;
+        }
+        assert!(counts.iter().all(|count| (900..1100).contains(count)), "{counts:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The kernel tier: loads the program or adopts a running one, attaches it, and writes its tables.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -12,10 +13,11 @@ use fastlane_mirror::flows::{FlowKey, FlowStatus, FlowTier, TierFlow, TierTotals
 use fastlane_steer::{ProgramError, XdpMode, link_xdp};
 use fastlane_table::EntryId;
 
-use crate::encoding;
+use crate::encoding::{self, SlotWords};
 use crate::error::{TierError, system, table};
 use crate::pins::Pins;
-use crate::tables::Tables;
+use crate::slots::{Slots, slots_for};
+use crate::tables::{Tables, possible_cpus};
 use crate::tier_outcome::OutcomeCount;
 
 /// Name of the program in `bpf/flows.bpf.c`.
@@ -66,8 +68,7 @@ pub struct KernelTier {
     pins: Option<Pins>,
     /// Links by the index of the interface.
     links: BTreeMap<u32, OwnedFd>,
-    /// Serial number of the insertion by entry; 0: none.
-    serials: Vec<u32>,
+    slots: Slots,
     last_serial: u32,
     generation: u32,
     /// Times of the last status: deadline, and end of remembered hops.
@@ -81,16 +82,25 @@ impl KernelTier {
     /// Returns [`TierError::Program`] without CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON.
     pub fn load(capacity: usize) -> Result<Self, TierError> {
         let object = aya::include_bytes_aligned!("../bpf/flows.bpf.o");
-        let size = u32::try_from(capacity).unwrap_or(u32::MAX);
-        let mut loader = EbpfLoader::new();
-        loader.btf(None).map_max_entries("flows", size).map_max_entries("states", size);
         let opening = "creating the tables of the kernel tier";
+        let failed = |error| ProgramError::system(opening, error);
+        let cpus = possible_cpus().map_err(failed)?;
+        let size = |elements: usize| u32::try_from(elements).unwrap_or(u32::MAX);
+        let slots = size(slots_for(capacity));
+        let states = size(capacity.saturating_mul(cpus as usize));
+        let mut loader = EbpfLoader::new();
+        loader.btf(None).map_max_entries("flows", slots).map_max_entries("states", states);
+        loader.override_global("slots", &slots, true).override_global("cpus", &cpus, true);
         let loaded = loader.load(object);
         let mut programs = loaded.map_err(|error| ProgramError::opening(opening, error))?;
         let descriptors = Tables::descriptors(&programs);
-        let descriptors = descriptors.map_err(|error| ProgramError::system(opening, error))?;
-        let tables = Tables::open(descriptors).map_err(|error| table(opening, error))?;
+        let descriptors = descriptors.map_err(failed)?;
+        let mut tables = Tables::open(descriptors).map_err(|error| table(opening, error))?;
         let program = verify(&mut programs)?;
+        // Keys whose slots are close cannot be chosen by who does not know it.
+        let seed = RandomState::new().build_hasher().finish();
+        let status = encoding::status_words([0; 2], 0, seed);
+        tables.status.set(0, status, 0).map_err(|error| table(opening, error))?;
         Self::new(Some(programs), program, tables, None)
     }
 
@@ -124,7 +134,7 @@ impl KernelTier {
     fn adopt(pins: &Pins, capacity: usize) -> Option<Self> {
         let tables = Tables::open(pins.tables().ok()?).ok()?;
         let program = pins.program().ok()?;
-        if tables.capacity() != capacity {
+        if tables.capacity() != capacity || tables.slots() != slots_for(capacity) {
             return None;
         }
         let links = pins.links().ok()?;
@@ -142,22 +152,21 @@ impl KernelTier {
     fn new(
         programs: Option<Ebpf>,
         program: OwnedFd,
-        tables: Tables,
+        mut tables: Tables,
         pins: Option<Pins>,
     ) -> Result<Self, TierError> {
         let reading = "reading the flows of the kernel tier";
-        let flows = tables.all().map_err(|error| ProgramError::system(reading, error))?;
+        let failed = |error| ProgramError::system(reading, error);
         let status = tables.status.get(&0, 0).map_err(|error| table(reading, error))?;
-        let mut serials = vec![0; tables.capacity()];
-        for (flow, serial) in &flows {
-            if let Some(slot) = serials.get_mut(flow.entry.index()) {
-                *slot = *serial;
-            }
-        }
-        let last_serial = flows.iter().map(|(_, serial)| *serial).max().unwrap_or(0);
-        let (generation, links) = (status[2] as u32, BTreeMap::new());
-        let times = [status[0], status[1]];
-        Ok(Self { programs, program, tables, pins, links, serials, last_serial, generation, times })
+        let [deadline, hops_until, generation, seed, _] = status;
+        let (found, capacity) = (tables.all().map_err(failed)?, tables.capacity());
+        let taken_over = Slots::take_over(seed, capacity, &found, |slot, words| {
+            tables.write(slot, words)
+        });
+        let slots = taken_over.map_err(failed)?;
+        let (last_serial, generation) = (slots.last_serial(), generation as u32);
+        let (links, times) = (BTreeMap::new(), [deadline, hops_until]);
+        Ok(Self { programs, program, tables, pins, links, slots, last_serial, generation, times })
     }
 
     /// Attaches the program to an interface, if it is not attached. Flows may then arrive on it
@@ -266,8 +275,7 @@ impl KernelTier {
     }
 
     fn write_status(&mut self) -> io::Result<()> {
-        let [deadline, hops_until] = self.times;
-        let words = encoding::status_words(deadline, hops_until, self.generation);
+        let words = encoding::status_words(self.times, self.generation, self.slots.seed());
         self.tables.status.set(0, words, 0).map_err(system)
     }
 
@@ -314,30 +322,22 @@ fn verify(programs: &mut Ebpf) -> Result<OwnedFd, TierError> {
 impl FlowTier for KernelTier {
     fn insert(&mut self, flow: &TierFlow) -> io::Result<()> {
         self.last_serial = self.last_serial.wrapping_add(1).max(1); // 0 means none
-        let words = encoding::flow_words(flow, self.last_serial);
-        let key = encoding::key_words(&flow.key);
-        self.tables.flows.insert(key, words, 0).map_err(system)?;
-        if let Some(serial) = self.serials.get_mut(flow.entry.index()) {
-            *serial = self.last_serial;
-        }
-        Ok(())
+        let write = |slot: usize, words: &SlotWords| self.tables.write(slot, words);
+        self.slots.replace(flow, self.last_serial, write)
     }
 
     fn remove(&mut self, key: &FlowKey) -> io::Result<()> {
-        match self.tables.flows.remove(&encoding::key_words(key)).map_err(system) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
-        }
+        self.slots.remove(key, |slot, words| self.tables.write(slot, words))
     }
 
     fn flows(&self) -> io::Result<Vec<TierFlow>> {
-        Ok(self.tables.all()?.into_iter().map(|(flow, _)| flow).collect())
+        Ok(self.slots.flows().copied().collect())
     }
 
     fn totals(&self, entry: EntryId) -> io::Result<TierTotals> {
-        match self.serials.get(entry.index()) {
-            None | Some(0) => Ok(TierTotals::default()),
-            Some(serial) => self.tables.totals(entry.0, *serial),
+        match self.slots.serial(entry) {
+            None => Ok(TierTotals::default()),
+            Some(serial) => self.tables.totals(entry.0, serial),
         }
     }
 

@@ -8,7 +8,7 @@
 //! reads counters by the pins, for tools.
 //!
 //! ```text
-//! flows      FlowKey ─► FlowRecord, entry, serial number, check
+//! flows      slots of a hash table: FlowKey, FlowRecord, entry, serial number, check
 //! states     entry ─► counters, last packet, closing, remembered next hop; one for each CPU
 //! status     time until which flows may be forwarded; generation of the remembered hops
 //! entrances  interface ─► Ethernet address, zone       exits  interface (devmap)
@@ -26,6 +26,7 @@ mod error;
 mod kernel_tier;
 mod pins;
 mod shared_tier;
+mod slots;
 mod tables;
 mod test_run;
 mod tier_outcome;

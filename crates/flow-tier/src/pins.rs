@@ -11,7 +11,7 @@ use fastlane_steer::link;
 use crate::tables::NAMES;
 
 /// Version of the layout of the tables. Pins of another one are not adopted.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 /// Name of the pin of the program.
 const PROGRAM: &str = "program";

@@ -7,20 +7,34 @@ use std::os::fd::{AsFd, OwnedFd};
 use aya::Ebpf;
 use aya::maps::{Array, DevMapHash, HashMap, Map, MapData, MapError, PerCpuArray};
 use fastlane_mirror::flows::{FlowKey, TierFlow, TierTotals};
+use fastlane_steer::ArrayReader;
 
-use crate::encoding::{
-    self, CountWords, EntranceWords, FlowWords, KeyWords, StateWords, StatusWords,
-};
+use crate::encoding::{self, CountWords, EntranceWords, FREE, SlotWords, StateWords, StatusWords};
 use crate::error::system;
+use crate::slots::MAX_PROBES;
 use crate::tier_outcome::{OutcomeCount, TierOutcome};
 
 /// Names of the tables in `bpf/flows.bpf.c`.
 pub(crate) const NAMES: [&str; 6] = ["flows", "states", "status", "entrances", "exits", "outcomes"];
 
+/// Slots that are read at once.
+const CHUNK: usize = 1024;
+
+/// Returns the number of CPUs that the machine may have: the greatest number of one, and one more.
+pub(crate) fn possible_cpus() -> io::Result<u32> {
+    let path = "/sys/devices/system/cpu/possible";
+    let text = std::fs::read_to_string(path)?;
+    let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u32>().ok());
+    last.map(|last| last + 1).ok_or_else(|| io::Error::other(format!("{path} has {text:?}")))
+}
+
 /// The tables.
 pub(crate) struct Tables {
-    pub(crate) flows: HashMap<MapData, KeyWords, FlowWords>,
-    states: PerCpuArray<MapData, StateWords>,
+    pub(crate) flows: Array<MapData, SlotWords>,
+    slots: ArrayReader<{ FREE.len() }>,
+    states: ArrayReader<8>,
+    /// Number of possible CPUs, each of which has a state of each flow.
+    cpus: u32,
     pub(crate) status: Array<MapData, StatusWords>,
     pub(crate) entrances: HashMap<MapData, u32, EntranceWords>,
     pub(crate) exits: DevMapHash<MapData>,
@@ -54,11 +68,15 @@ impl Tables {
 
     /// Opens the tables by their descriptors, in the order of [`NAMES`].
     pub(crate) fn open(descriptors: [OwnedFd; NAMES.len()]) -> Result<Self, MapError> {
-        let [flows, states, status, entrances, exits, outcomes] =
+        let slots = ArrayReader::new(descriptors[0].as_fd())?;
+        let states = ArrayReader::new(descriptors[1].as_fd())?;
+        let [flows, _, status, entrances, exits, outcomes] =
             descriptors.map(|descriptor| Map::from_map_data(MapData::from_fd(descriptor)?));
         Ok(Self {
             flows: flows?.try_into()?,
-            states: states?.try_into()?,
+            slots,
+            states,
+            cpus: possible_cpus()?,
             status: status?.try_into()?,
             entrances: entrances?.try_into()?,
             exits: exits?.try_into()?,
@@ -66,33 +84,53 @@ impl Tables {
         })
     }
 
+    /// Returns the number of slots.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len() as usize
+    }
+
     /// Returns the maximum number of directions of flows.
     pub(crate) fn capacity(&self) -> usize {
-        self.states.len() as usize
+        (self.states.len() / self.cpus) as usize
+    }
+
+    /// Writes a slot.
+    pub(crate) fn write(&mut self, slot: usize, words: &SlotWords) -> io::Result<()> {
+        self.flows.set(slot as u32, words, 0).map_err(system)
     }
 
     /// Returns a direction of a flow and its serial number.
     pub(crate) fn flow(&self, key: &FlowKey) -> io::Result<Option<(TierFlow, u32)>> {
-        match self.flows.get(&encoding::key_words(key), 0) {
-            Ok(words) => Ok(Some(encoding::flow_of(*key, &words))),
-            Err(MapError::KeyNotFound) => Ok(None),
-            Err(error) => Err(system(error)),
+        let [.., seed, _] = self.status.get(&0, 0).map_err(system)?;
+        let mut slot = encoding::first_slot(key, seed, self.slots());
+        for _ in 0..MAX_PROBES {
+            let words = self.flows.get(&(slot as u32), 0).map_err(system)?;
+            if !encoding::is_taken(&words) {
+                return Ok(None);
+            }
+            // One that is being written is passed, as by the program.
+            match encoding::flow_of(&words) {
+                Some(found) if found.0.key == *key => return Ok(Some(found)),
+                _ => slot = if slot + 1 < self.slots() { slot + 1 } else { 0 },
+            }
         }
+        Ok(None)
     }
 
-    /// Returns all directions of flows with their serial numbers.
-    pub(crate) fn all(&self) -> io::Result<Vec<(TierFlow, u32)>> {
-        let found = self.flows.iter().map(|found| {
-            let (key, words) = found.map_err(system)?;
-            Ok(encoding::flow_of(encoding::key_of(key), &words))
-        });
-        found.collect()
+    /// Returns all slots.
+    pub(crate) fn all(&self) -> io::Result<Vec<SlotWords>> {
+        let mut slots = vec![FREE; self.slots()];
+        for (first, chunk) in (0..).step_by(CHUNK).zip(slots.chunks_mut(CHUNK)) {
+            self.slots.read(first, chunk)?;
+        }
+        Ok(slots)
     }
 
     /// Returns the totals of an insertion.
     pub(crate) fn totals(&self, entry: u32, serial: u32) -> io::Result<TierTotals> {
         let mut totals = TierTotals::default();
-        let states = self.states.get(&entry, 0).map_err(system)?;
+        let mut states: Vec<StateWords> = vec![[0; 8]; self.cpus as usize];
+        self.states.read(entry * self.cpus, &mut states)?;
         states.iter().for_each(|state| encoding::add_state(&mut totals, state, serial));
         Ok(totals)
     }

@@ -29,6 +29,7 @@
 //! # Ok::<(), fastlane_steer::RuleError>(())
 //! ```
 
+mod array_reader;
 mod attach;
 mod error;
 mod key;
@@ -40,6 +41,7 @@ mod rules;
 mod settings;
 mod test_run;
 
+pub use array_reader::ArrayReader;
 pub use attach::{has_tcx, link_xdp};
 pub use error::ProgramError;
 pub use key::{KeyField, Keyed, LaneKey};

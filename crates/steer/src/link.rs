@@ -14,7 +14,7 @@ use std::{
 // Constants of linux/bpf.h and linux/if_link.h.
 const BPF_OBJ_PIN: libc::c_int = 6;
 const BPF_OBJ_GET: libc::c_int = 7;
-const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+pub(crate) const OBJ_GET_INFO_BY_FD: libc::c_int = 15; // BPF_OBJ_GET_INFO_BY_FD
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_XDP: u32 = 37;
 const BPF_TCX_INGRESS: u32 = 46;
@@ -65,11 +65,11 @@ struct Pin {
 
 /// `union bpf_attr` for BPF_OBJ_GET_INFO_BY_FD.
 #[repr(C)]
-struct GetInfo {
-    descriptor: u32,
-    length: u32,
+pub(crate) struct GetInfo {
+    pub(crate) descriptor: u32,
+    pub(crate) length: u32,
     /// Address of the result.
-    info: u64,
+    pub(crate) info: u64,
 }
 
 /// First fields of `struct bpf_link_info` for a link of an XDP or tcx program.
@@ -126,7 +126,7 @@ pub fn interface(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     };
     // SAFETY: this command writes at most `length` octets to `info`, which outlives the call. Every
     // bit pattern is a valid value of it.
-    unsafe { call(BPF_OBJ_GET_INFO_BY_FD, &mut request)? };
+    unsafe { call(OBJ_GET_INFO_BY_FD, &mut request)? };
     let is_known = [BPF_LINK_TYPE_XDP, BPF_LINK_TYPE_TCX].contains(&info.kind);
     let on_one = is_known && info.interface != 0;
     Ok(on_one.then_some(info.interface))
@@ -179,7 +179,7 @@ pub fn index_of(interface: &str) -> io::Result<u32> {
 ///
 /// # Safety
 /// `request` must be of the type that the command takes.
-unsafe fn call<T>(command: libc::c_int, request: &mut T) -> io::Result<libc::c_int> {
+pub(crate) unsafe fn call<T>(command: libc::c_int, request: &mut T) -> io::Result<libc::c_int> {
     // SAFETY: pointer and length are those of `request`; the caller guarantees the rest.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(request), size_of::<T>())

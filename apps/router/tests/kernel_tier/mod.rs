@@ -9,6 +9,7 @@ use fastlane::mirror::flows::{FlowTier, TierFlow};
 use fastlane_testing::namespace::{command, ip, private};
 use proptest::collection::vec;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
 use super::*;
 
@@ -141,6 +142,14 @@ fn tier() -> KernelTier {
         .unwrap();
     }
     tier
+}
+
+/// Keeps this thread on its CPU, as the packets of a flow are on a card: each CPU has the state of
+/// a flow to itself, also the end of the connection that it has seen.
+fn stay_on_this_cpu() {
+    let mut cpus = CpuSet::new();
+    cpus.set(sched_getcpu());
+    sched_setaffinity(None, &cpus).expect("the CPU of this thread");
 }
 
 /// Returns the network of an address.
@@ -352,6 +361,7 @@ fn lane_and_tier_agree_on_flows_and_packets() {
         return;
     }
     configure();
+    stay_on_this_cpu();
     let (tier, ingress) = (tier(), index("in"));
     let agreement = RefCell::new(Agreement { tier, ingress, forwarded: 0, passed: 0 });
     let config = Config { cases: FLOWS, failure_persistence: None, ..Config::default() };

@@ -1,0 +1,359 @@
+//! Slots of the flows in the table of the program: a hash table with linear probing, half of which
+//! at least is free. The slow path has a copy, so it reads nothing from the kernel.
+//!
+//! Invariants, after each single write: a program finds each flow whose insertion has returned and
+//! whose removal has not begun; what it finds is one flow, whole. Slots have no state that a program
+//! writes, so a flow may be moved at any time.
+
+use std::io;
+
+use fastlane_mirror::flows::{FlowKey, TierFlow};
+use fastlane_table::EntryId;
+
+use crate::encoding::{self, FREE, SlotWords};
+
+/// Number of slots in which a flow may be, as in `bpf/flows.bpf.c`. With half of all slots in use
+/// the longest distance is about 30.
+pub(crate) const MAX_PROBES: usize = 128;
+
+/// Number of slots for each flow that has room.
+const SLOTS_PER_FLOW: usize = 2;
+
+/// Returns the number of slots for directions of flows.
+pub(crate) fn slots_for(capacity: usize) -> usize {
+    capacity.saturating_mul(SLOTS_PER_FLOW)
+}
+
+/// A flow in a slot.
+#[derive(Clone, Copy, Debug)]
+struct PlacedFlow {
+    flow: TierFlow,
+    serial: u32,
+}
+
+/// The slots.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    seed: u64,
+    /// Entry of the flow in each slot.
+    slots: Vec<Option<EntryId>>,
+    /// Flows by their entries.
+    flows: Vec<Option<PlacedFlow>>,
+}
+
+impl Slots {
+    /// Creates slots for directions of flows, all of them free.
+    pub(crate) fn new(seed: u64, capacity: usize) -> Self {
+        Self { seed, slots: vec![None; slots_for(capacity)], flows: vec![None; capacity] }
+    }
+
+    /// Takes over slots that a predecessor has written. It may have been killed between two writes:
+    /// `write` gets what must be changed, by slot.
+    ///
+    /// # Errors
+    /// Returns the first error of `write`.
+    pub(crate) fn take_over(
+        seed: u64,
+        capacity: usize,
+        found: &[SlotWords],
+        mut write: impl FnMut(usize, &SlotWords) -> io::Result<()>,
+    ) -> io::Result<Self> {
+        let mut slots = Self::new(seed, capacity);
+        // Behind a free slot no flow depends on those before: all find their slots again.
+        let free = found.iter().position(|words| !encoding::is_taken(words)).unwrap_or(0);
+        let (last, first) = found.split_at(free);
+        for (flow, serial) in first.iter().chain(last).filter_map(encoding::flow_of) {
+            let is_known = slots.position(&flow.key).is_some();
+            let has_entry = slots.flows.get(flow.entry.index()).is_some_and(Option::is_none);
+            if !is_known && has_entry {
+                slots.insert(&flow, serial, |_, _| Ok(()))?;
+            }
+        }
+        for (index, words) in found.iter().enumerate() {
+            let wanted = slots.words(index);
+            if *words != wanted {
+                write(index, &wanted)?;
+            }
+        }
+        Ok(slots)
+    }
+
+    /// Returns the seed of the hash.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Returns all flows.
+    pub(crate) fn flows(&self) -> impl Iterator<Item = &TierFlow> {
+        self.flows.iter().flatten().map(|placed| &placed.flow)
+    }
+
+    /// Returns the serial number of the flow with an entry.
+    pub(crate) fn serial(&self, entry: EntryId) -> Option<u32> {
+        Some(self.flows.get(entry.index())?.as_ref()?.serial)
+    }
+
+    /// Returns the greatest serial number.
+    pub(crate) fn last_serial(&self) -> u32 {
+        self.flows.iter().flatten().map(|placed| placed.serial).max().unwrap_or(0)
+    }
+
+    /// Returns the key of the flow with an entry.
+    pub(crate) fn key(&self, entry: EntryId) -> Option<FlowKey> {
+        Some(self.flows.get(entry.index())?.as_ref()?.flow.key)
+    }
+
+    /// Returns the words of a slot.
+    fn words(&self, index: usize) -> SlotWords {
+        let entry = self.slots.get(index).copied().flatten();
+        let placed = entry.and_then(|entry| self.flows.get(entry.index())?.as_ref());
+        placed.map_or(FREE, |placed| encoding::slot_words(&placed.flow, placed.serial))
+    }
+
+    fn after(&self, index: usize) -> usize {
+        if index + 1 < self.slots.len() { index + 1 } else { 0 }
+    }
+
+    /// Returns the number of steps from a slot to another one.
+    fn distance(&self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.slots.len() - from }
+    }
+
+    fn first(&self, key: &FlowKey) -> usize {
+        encoding::first_slot(key, self.seed, self.slots.len())
+    }
+
+    /// Returns the slot of a key.
+    fn position(&self, key: &FlowKey) -> Option<usize> {
+        let mut index = self.first(key);
+        for _ in 0..MAX_PROBES.min(self.slots.len()) {
+            let entry = self.slots[index]?;
+            if self.key(entry) == Some(*key) {
+                return Some(index);
+            }
+            index = self.after(index);
+        }
+        None
+    }
+
+    /// Adds a flow, instead of those that have its key or its entry.
+    ///
+    /// # Errors
+    /// Returns the error of `write`. The flow is not in the table then.
+    pub(crate) fn replace(
+        &mut self,
+        flow: &TierFlow,
+        serial: u32,
+        mut write: impl FnMut(usize, &SlotWords) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.remove(&flow.key, &mut write)?;
+        if let Some(key) = self.key(flow.entry) {
+            self.remove(&key, &mut write)?;
+        }
+        // Linux handles a flow that has no room.
+        self.insert(flow, serial, write).map(drop)
+    }
+
+    /// Adds a flow, whose key and entry are not in the table. Returns false if it finds no slot:
+    /// Linux handles it then.
+    ///
+    /// # Errors
+    /// Returns the error of `write`. The flow is not in the table then.
+    pub(crate) fn insert(
+        &mut self,
+        flow: &TierFlow,
+        serial: u32,
+        mut write: impl FnMut(usize, &SlotWords) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        let mut index = self.first(&flow.key);
+        for _ in 0..MAX_PROBES.min(self.slots.len()) {
+            if self.slots[index].is_none() {
+                let Some(place) = self.flows.get_mut(flow.entry.index()) else { return Ok(false) };
+                write(index, &encoding::slot_words(flow, serial))?;
+                *place = Some(PlacedFlow { flow: *flow, serial });
+                self.slots[index] = Some(flow.entry);
+                return Ok(true);
+            }
+            index = self.after(index);
+        }
+        Ok(false)
+    }
+
+    /// Removes a flow, if it is in the table. Flows behind it that are not in their first slots are
+    /// moved up, so that no free slot is before them.
+    ///
+    /// # Errors
+    /// Returns the error of `write`, with a flow that is in two slots.
+    pub(crate) fn remove(
+        &mut self,
+        key: &FlowKey,
+        mut write: impl FnMut(usize, &SlotWords) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(mut hole) = self.position(key) else { return Ok(()) };
+        let removed = self.slots[hole];
+        let mut next = self.after(hole);
+        while let Some(entry) = self.slots[next] {
+            let first = self.key(entry).map(|key| self.first(&key));
+            // A flow whose first slot is behind the hole stays.
+            if first.is_some_and(|it| self.distance(it, next) >= self.distance(hole, next)) {
+                write(hole, &self.words(next))?;
+                self.slots[hole] = Some(entry);
+                hole = next;
+            }
+            next = self.after(next);
+            if next == hole {
+                break; // all slots are taken
+            }
+        }
+        write(hole, &FREE)?;
+        self.slots[hole] = None;
+        if let Some(entry) = removed {
+            self.flows[entry.index()] = None;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use fastlane_mirror::flows::FlowRecord;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Number of flows that the slots have room for. So few that they meet.
+    const CAPACITY: usize = 24;
+
+    fn flow(port: u16, entry: u32) -> TierFlow {
+        let (source, destination) = ([1; 16], [2; 16]);
+        let ports = [port, 53];
+        let key = FlowKey { source, destination, ports, zone: 0, protocol: 17, version: 4 };
+        let record =
+            FlowRecord { source, destination, ports, differences: [0; 2], id: entry, is_reply: 0 };
+        TierFlow { key, record, entry: EntryId(entry) }
+    }
+
+    /// Returns the flow that a program finds.
+    fn found(table: &[SlotWords], seed: u64, key: &FlowKey) -> Option<(TierFlow, u32)> {
+        let mut index = encoding::first_slot(key, seed, table.len());
+        for _ in 0..MAX_PROBES {
+            let words = &table[index];
+            if !encoding::is_taken(words) {
+                return None;
+            }
+            let flow = encoding::flow_of(words).expect("it is written at once here");
+            if flow.0.key == *key {
+                return Some(flow);
+            }
+            index = (index + 1) % table.len();
+        }
+        None
+    }
+
+    /// A table of the kernel, with what is to be found in it.
+    struct Model {
+        table: Vec<SlotWords>,
+        flows: HashMap<FlowKey, (TierFlow, u32)>,
+    }
+
+    impl Model {
+        /// Writes a slot, after which all flows are to be found.
+        fn write(&mut self, seed: u64, index: usize, words: &SlotWords) -> io::Result<()> {
+            self.table[index] = *words;
+            for (key, flow) in &self.flows {
+                assert_eq!(found(&self.table, seed, key), Some(*flow));
+            }
+            Ok(())
+        }
+    }
+
+    fn changes() -> impl Strategy<Value = Vec<(bool, u16, u32)>> {
+        prop::collection::vec((any::<bool>(), 0_u16..40, 0..CAPACITY as u32), 1..200)
+    }
+
+    proptest! {
+        #[test]
+        fn a_program_finds_each_flow_after_each_write(seed: u64, changes in changes()) {
+            let mut slots = Slots::new(seed, CAPACITY);
+            let mut model =
+                Model { table: vec![FREE; slots_for(CAPACITY)], flows: HashMap::new() };
+            for (serial, (adds, port, entry)) in (1..).zip(changes) {
+                let flow = flow(port, entry);
+                let entries = slots.key(flow.entry);
+                if adds && slots.position(&flow.key).is_none() && entries.is_none() {
+                    let write = |index, words: &SlotWords| model.write(seed, index, words);
+                    prop_assert!(slots.insert(&flow, serial, write).unwrap());
+                    model.flows.insert(flow.key, (flow, serial));
+                } else if !adds {
+                    model.flows.remove(&flow.key);
+                    let write = |index, words: &SlotWords| model.write(seed, index, words);
+                    slots.remove(&flow.key, write).unwrap();
+                    prop_assert_eq!(found(&model.table, seed, &flow.key), None);
+                }
+                let taken = model.table.iter().filter(|words| encoding::is_taken(words)).count();
+                prop_assert_eq!(taken, model.flows.len());
+                for (flow, serial) in model.flows.values() {
+                    prop_assert_eq!(slots.serial(flow.entry), Some(*serial));
+                }
+            }
+        }
+
+        #[test]
+        fn a_successor_takes_over_what_a_kill_has_left(
+            seed: u64,
+            ports in prop::collection::hash_set(0_u16..200, 1..CAPACITY),
+            after in 0_usize..4,
+        ) {
+            let mut slots = Slots::new(seed, CAPACITY);
+            let mut table = vec![FREE; slots_for(CAPACITY)];
+            for (entry, port) in (0..).zip(&ports) {
+                let write = |index: usize, words: &SlotWords| {
+                    table[index] = *words;
+                    Ok(())
+                };
+                slots.insert(&flow(*port, entry), entry + 1, write).unwrap();
+            }
+            // Whole tables are adopted without a write.
+            let unchanged = |_, _: &SlotWords| panic!("there is nothing to change");
+            let adopted = Slots::take_over(seed, CAPACITY, &table, unchanged).unwrap();
+            prop_assert_eq!(&adopted.slots, &slots.slots);
+            // It is killed after a few writes of a removal.
+            let removed = flow(*ports.iter().next().unwrap(), 0);
+            let mut left = after;
+            let _ = slots.remove(&removed.key, |index, words| {
+                left = left.checked_sub(1).ok_or(io::ErrorKind::Interrupted)?;
+                table[index] = *words;
+                Ok(())
+            });
+            let before = table.clone();
+            let write = |index: usize, words: &SlotWords| {
+                table[index] = *words;
+                Ok(())
+            };
+            let mut adopted = Slots::take_over(seed, CAPACITY, &before, write).unwrap();
+            let rest = (0..).zip(&ports).skip(1).map(|(entry, port)| flow(*port, entry));
+            for flow in rest {
+                prop_assert_eq!(
+                    found(&table, seed, &flow.key),
+                    Some((flow, flow.entry.0 + 1))
+                );
+                adopted.remove(&flow.key, |_, _| Ok(())).unwrap();
+            }
+            adopted.remove(&removed.key, |_, _| Ok(())).unwrap();
+            prop_assert!(adopted.slots.iter().all(Option::is_none));
+        }
+    }
+
+    #[test]
+    fn a_flow_without_a_slot_is_linuxs() {
+        let mut slots = Slots::new(1, 2);
+        slots.slots = vec![Some(EntryId(0)); 4];
+        let inserted = slots.insert(&flow(1, 1), 1, |_, _| panic!("there is no free slot"));
+        assert!(!inserted.unwrap());
+        // So is one whose entry the tier does not have.
+        let mut slots = Slots::new(1, 2);
+        assert!(!slots.insert(&flow(1, 2), 1, |_, _| panic!("it is none of ours")).unwrap());
+    }
+}
