@@ -46,6 +46,10 @@ pub(crate) enum Tier {
     Kernel,
     /// The XDP program on `wire0`, lanes on the other links.
     Mixed,
+    /// The XDP program, and lanes for what it does not forward.
+    Both,
+    /// Both on `wire0`, lanes on the other links.
+    BothAndLanes,
 }
 
 /// Makes a test of each story for each tier: `lanes::story` and `kernel::story`.
@@ -118,7 +122,7 @@ impl Firewall {
         let routed = Routed::with_queues(story, lanes)?;
         let pins = match tier {
             Tier::Lanes => None,
-            Tier::Kernel | Tier::Mixed => {
+            Tier::Kernel | Tier::Mixed | Tier::Both | Tier::BothAndLanes => {
                 let pins = Pins::mount(&routed.lab)?;
                 flows["pins"] = json!(pins.directory());
                 Some(pins)
@@ -140,8 +144,14 @@ impl Firewall {
                 Some(xdp) => xdp["receive-ring"] = json!(RING),
                 None => driver["af-packet"]["ring"] = json!(RING),
             }
-            let is_kernel = tier == Tier::Kernel || (tier == Tier::Mixed && wire == "wire0");
-            let tier = if is_kernel { "kernel" } else { "lanes" };
+            let tier = match tier {
+                Tier::Lanes => "lanes",
+                Tier::Kernel => "kernel",
+                Tier::Both => "both",
+                Tier::Mixed | Tier::BothAndLanes if wire != "wire0" => "lanes",
+                Tier::Mixed => "kernel",
+                Tier::BothAndLanes => "both",
+            };
             json!({"driver": driver, "steer": steer, "lane-by": "rss", "tier": tier})
         };
         let mut configuration = json!({
@@ -270,7 +280,7 @@ impl Firewall {
 
     /// Returns the word by which the tools name the tier.
     pub(crate) fn tier_name(&self) -> &'static str {
-        if self.tier == Tier::Kernel { "kernel" } else { "lanes" }
+        if matches!(self.tier, Tier::Kernel | Tier::Both) { "kernel" } else { "lanes" }
     }
 
     /// Returns the number of packets with an outcome, which is that of lanes. Linux does not tell

@@ -288,7 +288,7 @@ fn r19_flows_are_taken_over_by_the_next_fast_path(tier: Tier) {
     firewall.router.stop();
 }
 
-fn r20_packets_are_counted_once_by_the_tier_or_by_linux(tier: Tier) {
+pub(super) fn r20_packets_are_counted_once_by_the_tier_or_by_linux(tier: Tier) {
     let Some(firewall) = Firewall::new(tier, "r20", &[RULES, MASQUERADE]) else { return };
     firewall.routed.set("netfilter/nf_conntrack_acct", "1");
     let udp = firewall.datagrams(5353);

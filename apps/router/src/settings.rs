@@ -82,7 +82,7 @@ pub fn program() -> Program {
     let program = Program::with_settings(|settings: &Settings, raw| {
         let mut tables = json!({ "causes": { "capacity": CAUSES } });
         let mut ports = raw.ports.values();
-        if settings.flows.is_none() && ports.any(|port| port.tier == Some(Tier::Kernel)) {
+        if settings.flows.is_none() && ports.any(|port| port.tier.is_some_and(Tier::has_program)) {
             let what = "the kernel tier forwards flows; write `\"flows\": {}` in `app`";
             return wrong("flows", what);
         }

@@ -145,6 +145,7 @@ pub fn attach(tier: &mut KernelTier, links: &RouterLinks) -> Result<()> {
             mode: Some(XdpMode::Native),
             forwards_back: false,
             has_traffic_control: false,
+            has_lanes: false,
         })?;
     }
     Ok(())

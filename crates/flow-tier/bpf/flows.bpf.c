@@ -75,7 +75,7 @@ struct flow_key {
 
 #define KEY_WORDS 5
 #define FLOW_WORDS 7
-#define MAX_PROBES 128
+#define MAX_PROBES 64
 
 // `FlowRecord` of crates/mirror, then what the slow path adds for this tier.
 struct flow {
@@ -137,7 +137,7 @@ struct entrance {
 	__u8 mac[6];
 	__u16 zone;
 	__u32 flags;
-	__u32 reserved;
+	__u32 lanes; // index in `lanes` of the program that steers to lanes, plus 1; 0: none
 };
 
 struct count {
@@ -189,6 +189,14 @@ struct {
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct bpf_devmap_val));
 } exits SEC(".maps");
+
+// Programs that steer to lanes, of interfaces that are of both tiers.
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, MAX_PORTS);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} lanes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -515,7 +523,8 @@ static __always_inline int is_same(const __u8 *one, const __u8 *other)
 }
 
 // Decides about a packet, and translates and redirects it if it is forwarded.
-static __always_inline enum outcome process(struct xdp_md *xdp, __u32 frame_length)
+static __always_inline enum outcome process(struct xdp_md *xdp, const struct entrance *entrance,
+					    __u32 frame_length)
 {
 	void *data = (void *)(long)xdp->data;
 	void *end = (void *)(long)xdp->data_end;
@@ -528,10 +537,7 @@ static __always_inline enum outcome process(struct xdp_md *xdp, __u32 frame_leng
 	if ((void *)(ethernet + 1) > end)
 		return MALFORMED;
 	__u32 ingress = xdp->ingress_ifindex;
-	const struct entrance *entrance = bpf_map_lookup_elem(&entrances, &ingress);
 
-	if (!entrance)
-		return UNKNOWN_INTERFACE;
 	if (!is_same(ethernet->h_dest, entrance->mac))
 		return ethernet->h_dest[0] & 1 ? GROUP : OTHER_STATION;
 	int is_ipv4 = ethernet->h_proto == bpf_htons(ETH_P_IP);
@@ -638,7 +644,13 @@ SEC("xdp.frags")
 int fastlane_flows(struct xdp_md *xdp)
 {
 	__u32 length = xdp->data_end - xdp->data;
-	__u32 outcome = process(xdp, length);
+	__u32 ingress = xdp->ingress_ifindex;
+	const struct entrance *entrance = bpf_map_lookup_elem(&entrances, &ingress);
+	__u32 outcome = entrance ? process(xdp, entrance, length) : UNKNOWN_INTERFACE;
+
+	// Lanes, or the program that steers to them, count what they get.
+	if (entrance && entrance->lanes && outcome != FORWARDED && outcome != NO_EXIT)
+		bpf_tail_call(xdp, &lanes, entrance->lanes - 1);
 	struct count *count = bpf_map_lookup_elem(&outcomes, &outcome);
 
 	if (count) {

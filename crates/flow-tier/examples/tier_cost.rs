@@ -66,6 +66,7 @@ fn tier(flows: u32) -> KernelTier {
             mode,
             forwards_back: false,
             has_traffic_control: false,
+            has_lanes: false,
         };
         tier.attach(&port).expect("veth runs XDP");
     }

@@ -48,7 +48,7 @@ pub(crate) fn first_slot(key: &FlowKey, seed: u64, slots: usize) -> usize {
         let product = (hash ^ word).wrapping_mul(ODD);
         product ^ product >> 32
     });
-    ((hash & 0xffff_ffff) * slots as u64 >> 32) as usize
+    (((hash & 0xffff_ffff) * slots as u64) >> 32) as usize
 }
 
 /// Returns the value of a flow with the serial number of its insertion.
@@ -100,12 +100,25 @@ pub(crate) fn status_words(times: [u64; 2], generation: u32, seed: u64) -> Statu
     [words[0], words[1], words[2], words[3], check(0, &words, 0)]
 }
 
-/// Returns the value of an entrance.
-pub(crate) fn entrance_words(mac: [u8; 6], zone: u16, forwards_back: bool) -> EntranceWords {
+/// Returns the value of an entrance. Packets that the tier passes go to the program at an index of
+/// `lanes`, or else to Linux.
+pub(crate) fn entrance_words(
+    mac: [u8; 6],
+    zone: u16,
+    forwards_back: bool,
+    lanes: Option<u32>,
+) -> EntranceWords {
     let [a, b, c, d, e, f] = mac;
     let [g, h] = zone.to_ne_bytes();
     let flags = if forwards_back { FORWARDS_BACK } else { 0 };
-    [u64::from_ne_bytes([a, b, c, d, e, f, g, h]), zerocopy::transmute!([flags, 0])]
+    let lanes = lanes.map_or(0, |index| index + 1);
+    [u64::from_ne_bytes([a, b, c, d, e, f, g, h]), zerocopy::transmute!([flags, lanes])]
+}
+
+/// Returns the index in `lanes` of an entrance.
+pub(crate) fn lanes_of(entrance: &EntranceWords) -> Option<u32> {
+    let [_, lanes]: [u32; 2] = zerocopy::transmute!(entrance[1]);
+    lanes.checked_sub(1)
 }
 
 /// Adds the state of one CPU to totals, if it belongs to the insertion with this serial number.

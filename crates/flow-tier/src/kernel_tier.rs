@@ -1,6 +1,6 @@
 //! The kernel tier: loads the program or adopts a running one, attaches it, and writes its tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use aya::maps::MapError;
 use aya::programs::Xdp;
-use aya::{Ebpf, EbpfLoader};
+use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 use fastlane_mirror::flows::{FlowKey, FlowStatus, FlowTier, TierFlow, TierTotals};
 use fastlane_steer::{ProgramError, XdpMode, link_xdp};
 use fastlane_table::EntryId;
@@ -26,6 +26,9 @@ pub(crate) const PROGRAM: &str = "fastlane_flows";
 /// Time after a heartbeat in which remembered next hops hold, in nanoseconds. After it each packet
 /// is looked up, as nobody follows the routes.
 const HOPS_TIME: u64 = 1_000_000_000;
+
+/// Action whose failure is reported.
+const RETURNING: &str = "giving an interface of the kernel tier back to lanes";
 
 /// Maximum number of attempts to load the program when a signal interrupts the kernel.
 const MAX_LOADS: usize = 10;
@@ -47,6 +50,8 @@ pub struct TierPort {
     pub forwards_back: bool,
     /// True if Linux delays or changes what leaves by this interface, so that flows do not.
     pub has_traffic_control: bool,
+    /// True if lanes have the interface too: they get what the tier does not forward.
+    pub has_lanes: bool,
 }
 
 /// Origin of a tier.
@@ -63,11 +68,13 @@ pub enum Adoption {
 #[derive(Debug)]
 pub struct KernelTier {
     pub(crate) programs: Option<Ebpf>,
-    program: OwnedFd,
-    tables: Tables,
+    pub(crate) program: OwnedFd,
+    pub(crate) tables: Tables,
     pins: Option<Pins>,
     /// Links by the index of the interface.
     links: BTreeMap<u32, OwnedFd>,
+    /// Interfaces of both tiers that have the program, on links of the fast path.
+    pub(crate) beside_lanes: BTreeSet<u32>,
     slots: Slots,
     last_serial: u32,
     generation: u32,
@@ -90,6 +97,8 @@ impl KernelTier {
         let states = size(capacity.saturating_mul(cpus as usize));
         let mut loader = EbpfLoader::new();
         loader.btf(None).map_max_entries("flows", slots).map_max_entries("states", states);
+        // The log of a program with a loop takes most of the time of its verification.
+        loader.verifier_log_level(VerifierLogLevel::DISABLE);
         loader.override_global("slots", &slots, true).override_global("cpus", &cpus, true);
         let loaded = loader.load(object);
         let mut programs = loaded.map_err(|error| ProgramError::opening(opening, error))?;
@@ -117,6 +126,7 @@ impl KernelTier {
             return Ok((tier, Adoption::Adopted));
         }
         let failed = |reason| TierError::Pins { path: directory.to_owned(), reason };
+        return_to_lanes(&pins)?;
         pins.remove().map_err(failed)?;
         let mut tier = Self::load(capacity)?;
         let descriptors = tier.programs.as_ref().map(Tables::descriptors).transpose();
@@ -160,16 +170,26 @@ impl KernelTier {
         let status = tables.status.get(&0, 0).map_err(|error| table(reading, error))?;
         let [deadline, hops_until, generation, seed, _] = status;
         let (found, capacity) = (tables.all().map_err(failed)?, tables.capacity());
-        let taken_over = Slots::take_over(seed, capacity, &found, |slot, words| {
-            tables.write(slot, words)
-        });
+        let taken_over =
+            Slots::take_over(seed, capacity, &found, |slot, words| tables.write(slot, words));
         let slots = taken_over.map_err(failed)?;
         let (last_serial, generation) = (slots.last_serial(), generation as u32);
-        let (links, times) = (BTreeMap::new(), [deadline, hops_until]);
-        Ok(Self { programs, program, tables, pins, links, slots, last_serial, generation, times })
+        Ok(Self {
+            programs,
+            program,
+            beside_lanes: tables.beside_lanes().collect(),
+            tables,
+            pins,
+            links: BTreeMap::new(),
+            slots,
+            last_serial,
+            generation,
+            times: [deadline, hops_until],
+        })
     }
 
-    /// Attaches the program to an interface, if it is not attached. Flows may then arrive on it
+    /// Attaches the program to an interface, if it is not attached. To one of both tiers it is
+    /// attached [when lanes have it](Self::has). Flows may then arrive on it
     /// and, if it [transmits](Self::transmits) redirected frames, leave by it. Call it again if the
     /// Ethernet address has changed, or an interface may have begun to transmit.
     ///
@@ -177,13 +197,16 @@ impl KernelTier {
     /// Returns [`TierError::Program`] if another XDP program is attached, or the interface is
     /// removed; [`TierError::Pins`] if the link cannot be pinned.
     pub fn attach(&mut self, port: &TierPort) -> Result<(), TierError> {
-        let TierPort { index, mac, zone, forwards_back, .. } = *port;
+        let TierPort { index, mac, zone, forwards_back, has_lanes, .. } = *port;
+        if has_lanes {
+            self.precede_lanes(port)?;
+            return self.set_exit(port);
+        }
+        self.beside_lanes.remove(&index);
         let action = || format!("adding `{}` to the kernel tier", port.interface);
         let refused = |error: MapError| table(&action(), error);
-        let entrance = encoding::entrance_words(mac, zone, forwards_back);
-        if self.tables.entrances.get(&index, 0).ok() != Some(entrance) {
-            self.tables.entrances.insert(index, entrance, 0).map_err(refused)?;
-        }
+        let entrance = encoding::entrance_words(mac, zone, forwards_back, None);
+        self.set_entrance(index, entrance).map_err(refused)?;
         if !self.links.contains_key(&index) {
             let link = self.link(port)?;
             if let Some(pins) = &self.pins {
@@ -241,20 +264,24 @@ impl KernelTier {
 
     /// Returns the interfaces to which the program is attached, by their indexes.
     pub fn interfaces(&self) -> impl Iterator<Item = u32> {
-        self.links.keys().copied()
+        self.links.keys().chain(&self.beside_lanes).copied()
     }
 
     /// Returns true if the program is attached to an interface.
     #[must_use]
     pub fn has(&self, interface: u32) -> bool {
-        self.links.contains_key(&interface)
+        self.links.contains_key(&interface) || self.beside_lanes.contains(&interface)
     }
 
-    /// Detaches the program from an interface.
+    /// Detaches the program from an interface. One of both tiers is given back to lanes.
     ///
     /// # Errors
     /// Returns [`TierError::Pins`] if its pin cannot be removed.
     pub fn detach(&mut self, interface: u32) -> Result<(), TierError> {
+        if self.beside_lanes.remove(&interface) {
+            let returned = self.tables.return_to_lanes(interface, self.program.as_fd());
+            returned.map_err(|error| ProgramError::system(RETURNING, error))?;
+        }
         // Absent entries, and those that Linux has removed with the interface, are no error.
         let _ = self.tables.entrances.remove(&interface);
         let _ = self.tables.exits.remove(interface);
@@ -287,14 +314,28 @@ impl KernelTier {
         self.tables.outcomes()
     }
 
-    /// Removes the pins of a tier in a directory. It ends with the last process that has it open.
+    /// Removes the pins of a tier in a directory, and gives interfaces of both tiers back to lanes.
+    /// It ends with the last process that has it open.
     ///
     /// # Errors
-    /// Returns [`TierError::Pins`] if one cannot be removed.
+    /// Returns [`TierError::Pins`] if one cannot be removed, [`TierError::Program`] if an interface
+    /// cannot be given back.
     pub fn remove(directory: &Path) -> Result<(), TierError> {
+        let pins = Pins::new(directory);
+        return_to_lanes(&pins)?;
         let failed = |reason| TierError::Pins { path: directory.to_owned(), reason };
-        Pins::new(directory).remove().map_err(failed)
+        pins.remove().map_err(failed)
     }
+}
+
+/// Gives the interfaces of both tiers back to lanes, if a tier is pinned.
+fn return_to_lanes(pins: &Pins) -> Result<(), TierError> {
+    let (Ok(tables), Ok(program)) = (pins.tables(), pins.program()) else { return Ok(()) };
+    let Ok(tables) = Tables::open(tables) else { return Ok(()) };
+    let returned = tables
+        .beside_lanes()
+        .try_for_each(|interface| tables.return_to_lanes(interface, program.as_fd()));
+    Ok(returned.map_err(|error| ProgramError::system(RETURNING, error))?)
 }
 
 /// Loads the program, which the kernel verifies, and returns its descriptor.

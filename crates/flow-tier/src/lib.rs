@@ -12,6 +12,7 @@
 //! states     entry ─► counters, last packet, closing, remembered next hop; one for each CPU
 //! status     time until which flows may be forwarded; generation of the remembered hops
 //! entrances  interface ─► Ethernet address, zone       exits  interface (devmap)
+//! lanes      programs that steer to lanes, of interfaces of both tiers
 //! outcomes   packets and bytes by TierOutcome, for each CPU
 //! ```
 //!
@@ -21,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beside_lanes;
 mod encoding;
 mod error;
 mod kernel_tier;

@@ -37,9 +37,9 @@ impl Pins {
 
     /// Opens the tables.
     pub(crate) fn tables(&self) -> io::Result<[OwnedFd; NAMES.len()]> {
-        let [flows, states, status, entrances, exits, outcomes] =
+        let [flows, states, status, entrances, exits, lanes, outcomes] =
             NAMES.map(|name| link::open_pin(&self.table(name)));
-        Ok([flows?, states?, status?, entrances?, exits?, outcomes?])
+        Ok([flows?, states?, status?, entrances?, exits?, lanes?, outcomes?])
     }
 
     /// Opens the program.

@@ -2,8 +2,8 @@
 //! at least is free. The slow path has a copy, so it reads nothing from the kernel.
 //!
 //! Invariants, after each single write: a program finds each flow whose insertion has returned and
-//! whose removal has not begun; what it finds is one flow, whole. Slots have no state that a program
-//! writes, so a flow may be moved at any time.
+//! whose removal has not begun; what it finds is one flow, whole. Programs write nothing to slots,
+//! so a flow may be moved at any time.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use crate::encoding::{self, FREE, SlotWords};
 
 /// Number of slots in which a flow may be, as in `bpf/flows.bpf.c`. With half of all slots in use
 /// the longest distance is about 30.
-pub(crate) const MAX_PROBES: usize = 128;
+pub(crate) const MAX_PROBES: usize = 64;
 
 /// Number of slots for each flow that has room.
 const SLOTS_PER_FLOW: usize = 2;

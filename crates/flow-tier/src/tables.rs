@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use aya::Ebpf;
 use aya::maps::{Array, DevMapHash, HashMap, Map, MapData, MapError, PerCpuArray};
 use fastlane_mirror::flows::{FlowKey, TierFlow, TierTotals};
-use fastlane_steer::ArrayReader;
+use fastlane_steer::{ArrayReader, ProgramArray};
 
 use crate::encoding::{self, CountWords, EntranceWords, FREE, SlotWords, StateWords, StatusWords};
 use crate::error::system;
@@ -15,7 +15,8 @@ use crate::slots::MAX_PROBES;
 use crate::tier_outcome::{OutcomeCount, TierOutcome};
 
 /// Names of the tables in `bpf/flows.bpf.c`.
-pub(crate) const NAMES: [&str; 6] = ["flows", "states", "status", "entrances", "exits", "outcomes"];
+pub(crate) const NAMES: [&str; 7] =
+    ["flows", "states", "status", "entrances", "exits", "lanes", "outcomes"];
 
 /// Slots that are read at once.
 const CHUNK: usize = 1024;
@@ -38,6 +39,7 @@ pub(crate) struct Tables {
     pub(crate) status: Array<MapData, StatusWords>,
     pub(crate) entrances: HashMap<MapData, u32, EntranceWords>,
     pub(crate) exits: DevMapHash<MapData>,
+    pub(crate) lanes: ProgramArray,
     outcomes: PerCpuArray<MapData, CountWords>,
 }
 
@@ -56,6 +58,7 @@ impl Tables {
                 Map::HashMap(table)
                 | Map::PerCpuArray(table)
                 | Map::Array(table)
+                | Map::ProgramArray(table)
                 | Map::DevMapHash(table),
             ) = programs.map(name)
             else {
@@ -70,7 +73,8 @@ impl Tables {
     pub(crate) fn open(descriptors: [OwnedFd; NAMES.len()]) -> Result<Self, MapError> {
         let slots = ArrayReader::new(descriptors[0].as_fd())?;
         let states = ArrayReader::new(descriptors[1].as_fd())?;
-        let [flows, _, status, entrances, exits, outcomes] =
+        let lanes = ProgramArray::new(descriptors[5].as_fd())?;
+        let [flows, _, status, entrances, exits, _, outcomes] =
             descriptors.map(|descriptor| Map::from_map_data(MapData::from_fd(descriptor)?));
         Ok(Self {
             flows: flows?.try_into()?,
@@ -80,6 +84,7 @@ impl Tables {
             status: status?.try_into()?,
             entrances: entrances?.try_into()?,
             exits: exits?.try_into()?,
+            lanes,
             outcomes: outcomes?.try_into()?,
         })
     }

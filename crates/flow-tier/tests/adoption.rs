@@ -10,6 +10,7 @@ use fastlane_flow_tier::{
 use fastlane_mirror::flows::{
     FlowKey, FlowRecord, FlowStatistics, FlowStatus, FlowTier, PinsPath, TierFlow,
 };
+use fastlane_steer::{Program, Rules, Settings};
 use fastlane_table::EntryId;
 use fastlane_testing::namespace::{command, ip, private};
 use fastlane_testing::skip;
@@ -69,6 +70,7 @@ fn port(name: &str) -> TierPort {
         mode,
         forwards_back: false,
         has_traffic_control: false,
+        has_lanes: false,
     }
 }
 
@@ -244,6 +246,70 @@ fn a_successor_adopts_flows_and_links() {
     KernelTier::remove(&pins).unwrap();
     let error = TierReader::open(&pins).unwrap_err().to_string();
     assert!(error.contains("as root"), "{error}");
+}
+
+#[test]
+fn lanes_get_what_the_tier_does_not_forward() {
+    let Some(bpf) = BpfFileSystem::mount("lanes") else { return };
+    if !private("tier-lanes") {
+        return;
+    }
+    configure();
+    let pins = bpf.0.join("flows");
+    let (mut tier, _) = KernelTier::open(CAPACITY, &pins).unwrap();
+    let both = TierPort { has_lanes: true, ..port("in") };
+    tier.attach(&both).unwrap();
+    assert!(!tier.has(both.index) && !is_attached("in"), "lanes do not have it yet");
+    let load = || {
+        let settings = Settings { max_length: 2000, mark: 0, reenter_ifindex: 0 };
+        let mut lanes = Program::load(&Rules::new(vec![]).unwrap(), settings).unwrap();
+        lanes.attach_xdp("in", XdpMode::Native).unwrap();
+        lanes
+    };
+    let lanes = load();
+    tier.attach(&both).unwrap();
+    tier.attach(&port("out")).unwrap();
+    assert!(tier.has(both.index));
+    let seen = |lanes: &Program| {
+        let counts = lanes.counts().unwrap();
+        counts.passed + counts.uncovered
+    };
+    assert!(!is_forwarded(&mut tier));
+    assert_eq!(seen(&lanes), 1);
+    tier.insert(&flow(3)).unwrap();
+    tier.publish(&status(now())).unwrap();
+    assert!(is_forwarded(&mut tier));
+    assert_eq!(seen(&lanes), 1);
+    // What lanes get they count.
+    let outcomes = tier.outcomes().unwrap();
+    let counted: Vec<_> = outcomes.iter().filter(|it| it.packets > 0).collect();
+    assert_eq!(counted.len(), 1, "{counted:?}");
+    assert_eq!(counted[0].outcome, TierOutcome::Forwarded);
+    // The fast path is replaced, and the tier joins the next one.
+    drop(lanes);
+    assert!(!is_attached("in"), "the link is that of the fast path");
+    tier.attach(&both).unwrap();
+    assert!(!tier.has(both.index));
+    let lanes = load();
+    tier.attach(&both).unwrap();
+    tier.remove(&flow(3).key).unwrap();
+    assert!(!is_forwarded(&mut tier));
+    assert_eq!(seen(&lanes), 1);
+    // Packets on the interface pass both, and only the second one without the tier.
+    let attached = fastlane_netlink::xdp_program(both.index).unwrap().unwrap();
+    drop(tier);
+    KernelTier::remove(&pins).unwrap();
+    let returned = fastlane_netlink::xdp_program(both.index).unwrap().unwrap();
+    assert_ne!(attached, returned);
+    assert_eq!(fastlane_steer::program_name(returned).as_deref(), Some("fastlane_xdp"));
+    // Another program is refused.
+    drop(lanes);
+    assert!(!is_attached("in"));
+    let mut tier = KernelTier::load(CAPACITY).unwrap();
+    tier.attach(&port("in")).unwrap();
+    let mut other = KernelTier::load(CAPACITY).unwrap();
+    let error = other.attach(&both).unwrap_err().to_string();
+    assert!(error.contains("another XDP program is attached to `in`"), "{error}");
 }
 
 /// Returns true if an XDP program is attached. A link ends shortly after its last descriptor.

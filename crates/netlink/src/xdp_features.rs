@@ -1,11 +1,19 @@
-//! XDP features of interfaces, by the family `netdev` of generic netlink (Linux 6.3 and later).
+//! XDP of interfaces: the attached program by rtnetlink, and features by the family `netdev` of
+//! generic netlink (Linux 6.3 and later).
 
 use std::io;
 
 use rustix::io::Errno;
 
-use super::Request;
 use super::generic::{find, generic_family};
+use super::{Request, ask, attribute, link_header, number};
+
+/// Attribute of linux/if_link.h with the programs of an interface, and those inside it with the ids
+/// by mode: native, generic, offloaded.
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_IDS: [u16; 3] = [5, 6, 7];
+/// Length of `struct ifinfomsg`.
+const LINK_HEADER: usize = 16;
 
 /// Command `NETDEV_CMD_DEV_GET` and its attributes `NETDEV_A_DEV_*`.
 const DEVICE_GET: u8 = 1;
@@ -13,6 +21,17 @@ const DEVICE_INDEX: u16 = 1;
 const DEVICE_XDP_FEATURES: u16 = 3;
 /// Feature `NETDEV_XDP_ACT_NDO_XMIT`.
 const TRANSMITS: u64 = 4;
+
+/// Returns the id of the XDP program that is attached to an interface; `None`: there is none.
+///
+/// # Errors
+/// Returns the kernel's answer.
+pub fn xdp_program(interface: u32) -> io::Result<Option<u32>> {
+    let replies = ask(Request::new(libc::RTM_GETLINK, 0, &link_header(interface, 0, 0)))?;
+    let xdp = replies.iter().find_map(|body| attribute(body.get(LINK_HEADER..)?, IFLA_XDP));
+    let id = |xdp, kind| attribute(xdp, kind).and_then(number).filter(|id| *id > 0);
+    Ok(xdp.and_then(|xdp| IFLA_XDP_IDS.into_iter().find_map(|kind| id(xdp, kind))))
+}
 
 /// Returns true if an interface transmits frames that an XDP program redirects to it. The driver
 /// may need a program on the interface, or on the other end of a veth pair.

@@ -14,13 +14,32 @@ const BPF_MAP_TYPE_ARRAY: u32 = 2;
 /// First fields of `struct bpf_map_info`.
 #[repr(C)]
 #[derive(Default)]
-struct MapInfo {
-    kind: u32,
+pub(crate) struct MapInfo {
+    pub(crate) kind: u32,
     id: u32,
     key_size: u32,
     value_size: u32,
     max_entries: u32,
     flags: u32,
+}
+
+impl MapInfo {
+    /// Returns what the kernel tells of a map.
+    ///
+    /// # Errors
+    /// Returns the refusal of the kernel.
+    pub(crate) fn of(map: BorrowedFd<'_>) -> io::Result<Self> {
+        let mut info = Self::default();
+        let mut request = GetInfo {
+            descriptor: map.as_raw_fd() as u32,
+            length: size_of::<Self>() as u32,
+            info: (&raw mut info).expose_provenance() as u64,
+        };
+        // SAFETY: this command writes at most `length` octets to `info`, which outlives the call.
+        // Every bit pattern is a valid value of it.
+        unsafe { call(OBJ_GET_INFO_BY_FD, &mut request)? };
+        Ok(info)
+    }
 }
 
 /// `union bpf_attr` for BPF_MAP_LOOKUP_BATCH. The first four are addresses.
@@ -50,15 +69,7 @@ impl<const N: usize> ArrayReader<N> {
     /// # Errors
     /// Returns `EINVAL` if the map is no array of such elements, and the refusal of the kernel.
     pub fn new(map: BorrowedFd<'_>) -> io::Result<Self> {
-        let mut info = MapInfo::default();
-        let mut request = GetInfo {
-            descriptor: map.as_raw_fd() as u32,
-            length: size_of::<MapInfo>() as u32,
-            info: (&raw mut info).expose_provenance() as u64,
-        };
-        // SAFETY: this command writes at most `length` octets to `info`, which outlives the call.
-        // Every bit pattern is a valid value of it.
-        unsafe { call(OBJ_GET_INFO_BY_FD, &mut request)? };
+        let info = MapInfo::of(map)?;
         let is_such = info.kind == BPF_MAP_TYPE_ARRAY
             && info.key_size as usize == size_of::<u32>()
             && info.value_size as usize == size_of::<[u64; N]>();

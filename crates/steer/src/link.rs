@@ -1,6 +1,6 @@
-//! BPF links of XDP and ingress (tcx) programs, and pins in a BPF file system, by bpf(2). The
-//! loader creates such links too, but does not give access to their descriptors, which a successor
-//! needs.
+//! BPF links of XDP and ingress (tcx) programs, also those of other processes, and pins in a BPF
+//! file system, by bpf(2). The loader creates such links too, but does not give access to their
+//! descriptors, which a successor needs.
 #![allow(unsafe_code, reason = "bpf(2) and if_nametoindex(3)")]
 
 use std::{
@@ -14,8 +14,13 @@ use std::{
 // Constants of linux/bpf.h and linux/if_link.h.
 const BPF_OBJ_PIN: libc::c_int = 6;
 const BPF_OBJ_GET: libc::c_int = 7;
+const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
 pub(crate) const OBJ_GET_INFO_BY_FD: libc::c_int = 15; // BPF_OBJ_GET_INFO_BY_FD
 const BPF_LINK_CREATE: libc::c_int = 28;
+const BPF_LINK_UPDATE: libc::c_int = 29;
+const BPF_LINK_GET_FD_BY_ID: libc::c_int = 30;
+/// Flag of an update: only in place of the program that is named.
+const BPF_F_REPLACE: u32 = 1 << 2;
 const BPF_XDP: u32 = 37;
 const BPF_TCX_INGRESS: u32 = 46;
 const BPF_LINK_TYPE_XDP: u32 = 6;
@@ -70,6 +75,31 @@ pub(crate) struct GetInfo {
     pub(crate) length: u32,
     /// Address of the result.
     pub(crate) info: u64,
+}
+
+/// `union bpf_attr` for BPF_PROG_GET_FD_BY_ID and BPF_LINK_GET_FD_BY_ID.
+#[repr(C)]
+struct GetById {
+    id: u32,
+    next: u32,
+    flags: u32,
+}
+
+/// `union bpf_attr` for BPF_LINK_UPDATE.
+#[repr(C)]
+struct Update {
+    link: u32,
+    program: u32,
+    flags: u32,
+    old: u32,
+}
+
+/// First fields of `struct bpf_prog_info`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgramInfo {
+    kind: u32,
+    id: u32,
 }
 
 /// First fields of `struct bpf_link_info` for a link of an XDP or tcx program.
@@ -130,6 +160,63 @@ pub fn interface(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let is_known = [BPF_LINK_TYPE_XDP, BPF_LINK_TYPE_TCX].contains(&info.kind);
     let on_one = is_known && info.interface != 0;
     Ok(on_one.then_some(info.interface))
+}
+
+/// Returns the id of a program.
+///
+/// # Errors
+/// Returns the refusal of the kernel.
+pub fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut info = ProgramInfo::default();
+    let mut request = GetInfo {
+        descriptor: program.as_raw_fd() as u32,
+        length: size_of::<ProgramInfo>() as u32,
+        info: (&raw mut info).expose_provenance() as u64,
+    };
+    // SAFETY: this command writes at most `length` octets to `info`, which outlives the call. Every
+    // bit pattern is a valid value of it.
+    unsafe { call(OBJ_GET_INFO_BY_FD, &mut request)? };
+    Ok(info.id)
+}
+
+/// Opens the program with an id.
+///
+/// # Errors
+/// Returns the refusal of the kernel, `ENOENT` if there is no such program.
+pub fn open_program(id: u32) -> io::Result<OwnedFd> {
+    open(BPF_PROG_GET_FD_BY_ID, id)
+}
+
+/// Opens the link with an id. It then lasts at least as long as the descriptor.
+///
+/// # Errors
+/// Returns the refusal of the kernel, `ENOENT` if there is no such link.
+pub fn open_link(id: u32) -> io::Result<OwnedFd> {
+    open(BPF_LINK_GET_FD_BY_ID, id)
+}
+
+fn open(command: libc::c_int, id: u32) -> io::Result<OwnedFd> {
+    let mut request = GetById { id, next: 0, flags: 0 };
+    // SAFETY: this command only reads the structure.
+    let number = unsafe { call(command, &mut request)? };
+    // SAFETY: the kernel just created this descriptor (with O_CLOEXEC), and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Exchanges the program of a link, from one packet to the next.
+///
+/// # Errors
+/// Returns the refusal of the kernel, `EPERM` if the link has another program than the old one.
+pub fn exchange(
+    link: BorrowedFd<'_>,
+    old: BorrowedFd<'_>,
+    program: BorrowedFd<'_>,
+) -> io::Result<()> {
+    let [link, program, old] = [link, program, old].map(|it| it.as_raw_fd() as u32);
+    let mut request = Update { link, program, flags: BPF_F_REPLACE, old };
+    // SAFETY: this command only reads the structure.
+    unsafe { call(BPF_LINK_UPDATE, &mut request)? };
+    Ok(())
 }
 
 /// Pins a link, a map or a program at a path of a BPF file system: it then outlives its

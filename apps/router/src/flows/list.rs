@@ -1,7 +1,10 @@
 //! Flows of a running router as tools read them, and their text.
 
 use std::fmt;
+use std::fs;
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 use clap::ValueEnum;
 use fastlane::flow_tier::TierReader;
@@ -139,13 +142,15 @@ impl FlowList {
     }
 }
 
-/// Opens the kernel tier of a slow path, if it has one.
+/// Opens the kernel tier of a slow path, if it has one that was not removed.
 ///
 /// # Errors
 /// The mistake and its remedy.
 pub(crate) fn tier_of(status: &RecordReader<FlowStatus>) -> Result<Option<TierReader>, String> {
     let Some(status) = status.copy() else { return Ok(None) };
-    let tier = status.pins.path().map(TierReader::open).transpose();
+    let is_there =
+        |path: &&Path| !fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let tier = status.pins.path().filter(is_there).map(TierReader::open).transpose();
     tier.map_err(|error| error.to_string())
 }
 

@@ -26,6 +26,7 @@ const CONTROLLED: &str =
     "it has traffic control, which `tc qdisc show` and `tc filter show dev IFACE egress` list";
 const IN_VRF: &str = "it belongs to a VRF, whose routing table and connections the kernel tier \
     does not tell apart; nothing that arrives by it is fast, either";
+const WITHOUT_LANES: &str = "it is of both tiers, and the router has not opened it yet";
 
 /// Settings of the kernel tier of an application.
 #[derive(Clone, Debug)]
@@ -158,14 +159,18 @@ impl TierPorts {
                     mode: port.mode,
                     forwards_back: self.settings.app.same_interface,
                     has_traffic_control,
+                    has_lanes: port.has_lanes,
                 });
                 attached.map_err(|error| error.to_string())?;
             }
-            let (name, is_exit) = (&port.interface, !is_in_vrf && tier.transmits(link.index));
-            let reason = match (is_in_vrf, has_traffic_control) {
-                (true, _) => IN_VRF,
-                (false, true) => CONTROLLED,
-                (false, false) => MUTE,
+            let name = &port.interface;
+            let is_attached = tier.has(link.index);
+            let is_exit = !is_in_vrf && is_attached && tier.transmits(link.index);
+            let reason = match (is_in_vrf, is_attached, has_traffic_control) {
+                (true, ..) => IN_VRF,
+                (false, false, _) => WITHOUT_LANES,
+                (false, true, true) => CONTROLLED,
+                (false, true, false) => MUTE,
             };
             if is_exit && self.closed.remove(name).is_some() {
                 eprintln!("router offload: flows leave by `{name}` now");

@@ -138,6 +138,7 @@ fn tier() -> KernelTier {
             mode: Some(XdpMode::Generic),
             forwards_back: false,
             has_traffic_control: false,
+            has_lanes: false,
         })
         .unwrap();
     }

@@ -1,4 +1,4 @@
-//! Ports of the kernel tier: `"tier": "kernel"`.
+//! Ports of the kernel tier: `"tier": "kernel"`, and `"both"`, which lanes have too.
 
 use std::collections::BTreeMap;
 
@@ -18,18 +18,24 @@ pub struct KernelPort {
     pub interface: String,
     /// Mode of the program; `None`: native if the driver can, else generic.
     pub mode: Option<XdpMode>,
+    /// True if lanes have the port too.
+    pub has_lanes: bool,
 }
 
-/// Separates the ports of the kernel tier from those of lanes.
+/// Returns the ports of the kernel tier and those of lanes. Some are of both.
 ///
 /// # Errors
 /// Returns the first port that the tier cannot have.
 pub(super) fn split(
     ports: BTreeMap<String, Port>,
 ) -> Result<(Vec<KernelPort>, BTreeMap<String, Port>), Error> {
-    let is_kernel = |port: &Port| port.tier == Some(Tier::Kernel);
-    let (kernel, lanes): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        ports.into_iter().partition(|(_, port)| is_kernel(port));
+    let kernel: Vec<(String, Port)> = ports
+        .iter()
+        .filter(|(_, port)| port.tier.is_some_and(Tier::has_program))
+        .map(|(name, port)| (name.clone(), port.clone()))
+        .collect();
+    let mut lanes = ports;
+    lanes.retain(|_, port| port.tier != Some(Tier::Kernel));
     let mut planned: Vec<KernelPort> = Vec::new();
     for (name, mut port) in kernel {
         environment::resolve(&name, &mut port.driver, |variable| std::env::var(variable).ok())?;
@@ -37,9 +43,11 @@ pub(super) fn split(
             let what = "the kernel tier is an XDP program; use it with the driver af-xdp";
             return Err(refuse(format!("ports.{name}.tier"), what));
         };
-        let of_lanes = lanes.iter().find(|(_, other)| {
-            matches!(&other.driver, Driver::AfXdp(other) if other.interface == xdp.interface)
-        });
+        let uses_it = |port: &Port| match &port.driver {
+            Driver::AfXdp(other) => other.interface == xdp.interface,
+            _ => false,
+        };
+        let of_lanes = lanes.iter().find(|(other, port)| **other != name && uses_it(port));
         let of_kernel = planned.iter().find(|other| other.interface == xdp.interface);
         let other = of_lanes.map(|(name, _)| name).or(of_kernel.map(|other| &other.name));
         if let Some(other) = other {
@@ -51,7 +59,8 @@ pub(super) fn split(
             AfXdpMode::ZeroCopy | AfXdpMode::NativeCopy => Some(XdpMode::Native),
             AfXdpMode::GenericCopy => Some(XdpMode::Generic),
         };
-        planned.push(KernelPort { name, interface: xdp.interface, mode });
+        let has_lanes = port.tier == Some(Tier::Both);
+        planned.push(KernelPort { name, interface: xdp.interface, mode, has_lanes });
     }
     Ok((planned, lanes))
 }
@@ -89,10 +98,20 @@ mod tests {
         assert_eq!(lanes, ["b"]);
         let port = |name: &str, interface: &str, mode| {
             let (name, interface) = (name.to_owned(), interface.to_owned());
-            KernelPort { name, interface, mode }
+            KernelPort { name, interface, mode, has_lanes: false }
         };
         let wanted = [port("a", "eth1", None), port("c", "eth3", Some(XdpMode::Generic))];
         assert_eq!(plan.kernel_ports, wanted);
+    }
+
+    #[test]
+    fn a_port_of_both_tiers_is_one_of_lanes_too() {
+        let driver = json!({ "af-xdp": { "interface": "eth1" } });
+        let plan = plan(json!({ "a": { "driver": driver, "tier": "both" } })).unwrap();
+        assert_eq!(plan.ports.len(), 1);
+        let (name, interface) = ("a".to_owned(), "eth1".to_owned());
+        let port = KernelPort { name, interface, mode: None, has_lanes: true };
+        assert_eq!(plan.kernel_ports, [port]);
     }
 
     #[test]
@@ -105,7 +124,7 @@ mod tests {
             "{message}"
         );
         let xdp = json!({ "af-xdp": { "interface": "eth1" } });
-        for tier in ["lanes", "kernel"] {
+        for tier in ["lanes", "kernel", "both"] {
             let message = refusal(json!({
                 "a": { "driver": xdp, "tier": "kernel" },
                 "b": { "driver": xdp, "tier": tier },

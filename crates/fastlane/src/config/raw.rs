@@ -241,6 +241,16 @@ pub enum Tier {
     /// the interface of an af-xdp port and writes its flows. What concerns lanes (`steer`,
     /// `lane-by`, `lanes`, ..) has no effect. Other packets are those of Linux.
     Kernel,
+    /// The XDP program in the kernel, and lanes for what it does not forward.
+    Both,
+}
+
+impl Tier {
+    /// Returns true if an XDP program in the kernel forwards flows.
+    #[must_use]
+    pub fn has_program(self) -> bool {
+        matches!(self, Self::Kernel | Self::Both)
+    }
 }
 
 /// Behaviour when the interface or the device of a port is removed.

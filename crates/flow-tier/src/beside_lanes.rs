@@ -1,0 +1,121 @@
+//! Interfaces of both tiers. The fast path attaches the program that steers to its lanes; the tier
+//! exchanges it on that link for its own, which calls it for what it does not forward. So lanes
+//! lose no packet when the tier comes or goes, and the link ends with the fast path.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use aya::maps::MapError;
+use fastlane_netlink::xdp_program;
+use fastlane_steer::{ProgramError, link, program_links, program_name};
+
+use crate::encoding::{self, EntranceWords};
+use crate::error::{TierError, system, table};
+use crate::kernel_tier::{KernelTier, TierPort};
+use crate::tables::Tables;
+
+/// Name of the program that steers to lanes (`crates/steer/bpf/steer.bpf.c`).
+const STEERING: &str = "fastlane_xdp";
+
+impl KernelTier {
+    /// Puts the program before the one that steers to lanes. Does nothing if lanes do not have the
+    /// interface.
+    ///
+    /// # Errors
+    /// Returns [`TierError::Program`] if another program is attached, or the kernel refuses.
+    pub(crate) fn precede_lanes(&mut self, port: &TierPort) -> Result<(), TierError> {
+        let action = format!("adding `{}` to both tiers", port.interface);
+        let failed = |error| ProgramError::system(action.as_str(), error);
+        let own = link::program_id(self.program.as_fd()).map_err(failed)?;
+        self.beside_lanes.remove(&port.index);
+        if self.has(port.index) {
+            // It was of the kernel tier alone. Lanes find no interface with a program.
+            return self.detach(port.index);
+        }
+        let Some(attached) = xdp_program(port.index).map_err(failed)? else { return Ok(()) };
+        let index = self.tables.lanes_index(port.index).map_err(failed)?;
+        let TierPort { mac, zone, forwards_back, .. } = *port;
+        let entrance = encoding::entrance_words(mac, zone, forwards_back, Some(index));
+        if attached == own {
+            self.set_entrance(port.index, entrance).map_err(|error| table(&action, error))?;
+        } else {
+            if program_name(attached).as_deref() != Some(STEERING) {
+                let interface = port.interface.clone();
+                return Err(ProgramError::InterfaceBusy { interface }.into());
+            }
+            let steering = link::open_program(attached).map_err(failed)?;
+            self.tables.lanes.set(index, steering.as_fd()).map_err(failed)?;
+            self.set_entrance(port.index, entrance).map_err(|error| table(&action, error))?;
+            exchange(port.index, attached, steering.as_fd(), self.program.as_fd())
+                .map_err(failed)?;
+        }
+        self.beside_lanes.insert(port.index);
+        Ok(())
+    }
+
+    pub(crate) fn set_entrance(
+        &mut self,
+        interface: u32,
+        entrance: EntranceWords,
+    ) -> Result<(), MapError> {
+        if self.tables.entrances.get(&interface, 0).ok() == Some(entrance) {
+            return Ok(());
+        }
+        self.tables.entrances.insert(interface, entrance, 0)
+    }
+}
+
+impl Tables {
+    /// Returns the index in `lanes` of an interface, which may be a free one.
+    fn lanes_index(&self, interface: u32) -> io::Result<u32> {
+        let mut taken = Vec::new();
+        for found in self.entrances.iter() {
+            let (other, entrance) = found.map_err(system)?;
+            match encoding::lanes_of(&entrance) {
+                Some(index) if other == interface => return Ok(index),
+                index => taken.extend(index),
+            }
+        }
+        Ok((0..).find(|index| !taken.contains(index)).unwrap_or_default())
+    }
+
+    /// Returns the interfaces of both tiers.
+    pub(crate) fn beside_lanes(&self) -> impl Iterator<Item = u32> {
+        let found = self.entrances.iter().filter_map(Result::ok);
+        found.filter_map(|(interface, entrance)| {
+            encoding::lanes_of(&entrance).is_some().then_some(interface)
+        })
+    }
+
+    /// Gives an interface back to the program that steers to lanes, if the tier's is on it.
+    pub(crate) fn return_to_lanes(
+        &self,
+        interface: u32,
+        program: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        let own = link::program_id(program)?;
+        let entrance = self.entrances.get(&interface, 0).ok();
+        let Some(index) = entrance.and_then(|it| encoding::lanes_of(&it)) else { return Ok(()) };
+        if !matches!(xdp_program(interface), Ok(Some(attached)) if attached == own) {
+            return Ok(()); // the fast path has ended, or the interface was removed
+        }
+        let steering = link::open_program(self.lanes.get(index)?)?;
+        exchange(interface, own, program, steering.as_fd())
+    }
+}
+
+/// Exchanges the program on the link by which it is attached to an interface.
+fn exchange(
+    interface: u32,
+    id: u32,
+    old: BorrowedFd<'_>,
+    program: BorrowedFd<'_>,
+) -> io::Result<()> {
+    for number in program_links(id) {
+        let link = link::open_link(number)?;
+        if link::interface(link.as_fd())? == Some(interface) {
+            return link::exchange(link.as_fd(), old, program);
+        }
+    }
+    Err(io::Error::other("its XDP program is on no BPF link"))
+}
