@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use fastlane::mirror::conntrack::{ConntrackChange, ConntrackListener, ConntrackWriter, Groups};
-use fastlane_tests::Mechanism;
 use fastlane_tests::routed::FAR;
+use fastlane_tests::{Mechanism, PATIENCE};
 use serde_json::json;
 
 use super::firewall::{Firewall, MASQUERADE, RULES, Setup, Tier, canonical, for_each_tier};
@@ -112,11 +112,13 @@ table ip nat {
 fn r6_udp_without_a_checksum_stays_without(tier: Tier) {
     let Some(firewall) = Firewall::new(tier, "r6-zero", &[RULES, MASQUERADE]) else { return };
     let udp = firewall.datagrams(5353);
+    // On a loaded machine the script starts late.
+    udp.far.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     // Option 11 is SO_NO_CHECK.
     let script = "import socket,sys\n\
         s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
         s.setsockopt(socket.SOL_SOCKET,11,1)\n\
-        s.settimeout(1)\n\
+        s.settimeout(10)\n\
         s.bind(('10.77.0.2',4444))\n\
         for n in range(200):\n \
             s.sendto(b'there',('10.78.0.2',5353))\n \

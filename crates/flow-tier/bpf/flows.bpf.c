@@ -94,7 +94,9 @@ struct flow {
 };
 
 // Slot of a hash table with linear probing, in two adjacent cache lines. A flow is at most
-// MAX_PROBES - 1 slots after the one of its hash, and no slot between is free.
+// MAX_PROBES - 1 slots after the one of its hash, and no slot between is free. Behind the last slot
+// of a hash there are as many more, so that the search does not wrap around: another branch in its
+// loop would multiply the work of the verifier.
 struct slot {
 	struct flow_key key; // its version is 0 in a free slot
 	struct flow flow;
@@ -145,7 +147,7 @@ struct count {
 	__u64 octets;
 };
 
-// Numbers of slots and of possible CPUs, set at load.
+// Numbers of slots that a hash may have, and of possible CPUs, set at load.
 const volatile __u32 slots = 1;
 const volatile __u32 cpus = 1;
 
@@ -276,7 +278,7 @@ static __always_inline const struct slot *find_slot(const struct flow_key *key, 
 		if (!((words[0] ^ wanted[0]) | (words[1] ^ wanted[1]) | (words[2] ^ wanted[2]) |
 		      (words[3] ^ wanted[3]) | (words[4] ^ wanted[4])))
 			return slot;
-		index = index + 1 < slots ? index + 1 : 0;
+		index++;
 	}
 	return 0;
 }

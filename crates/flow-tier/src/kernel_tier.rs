@@ -16,7 +16,7 @@ use fastlane_table::EntryId;
 use crate::encoding::{self, SlotWords};
 use crate::error::{TierError, system, table};
 use crate::pins::Pins;
-use crate::slots::{Slots, slots_for};
+use crate::slots::{Slots, first_slots, slots_for};
 use crate::tables::{Tables, possible_cpus};
 use crate::tier_outcome::OutcomeCount;
 
@@ -93,13 +93,14 @@ impl KernelTier {
         let failed = |error| ProgramError::system(opening, error);
         let cpus = possible_cpus().map_err(failed)?;
         let size = |elements: usize| u32::try_from(elements).unwrap_or(u32::MAX);
-        let slots = size(slots_for(capacity));
+        let slots = slots_for(capacity);
+        let first_slots = size(first_slots(slots));
         let states = size(capacity.saturating_mul(cpus as usize));
         let mut loader = EbpfLoader::new();
-        loader.btf(None).map_max_entries("flows", slots).map_max_entries("states", states);
+        loader.btf(None).map_max_entries("flows", size(slots)).map_max_entries("states", states);
         // The log of a program with a loop takes most of the time of its verification.
         loader.verifier_log_level(VerifierLogLevel::DISABLE);
-        loader.override_global("slots", &slots, true).override_global("cpus", &cpus, true);
+        loader.override_global("slots", &first_slots, true).override_global("cpus", &cpus, true);
         let loaded = loader.load(object);
         let mut programs = loaded.map_err(|error| ProgramError::opening(opening, error))?;
         let descriptors = Tables::descriptors(&programs);

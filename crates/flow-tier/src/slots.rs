@@ -6,6 +6,7 @@
 //! so a flow may be moved at any time.
 
 use std::io;
+use std::ops::Range;
 
 use fastlane_mirror::flows::{FlowKey, TierFlow};
 use fastlane_table::EntryId;
@@ -19,9 +20,17 @@ pub(crate) const MAX_PROBES: usize = 64;
 /// Number of slots for each flow that has room.
 const SLOTS_PER_FLOW: usize = 2;
 
+/// Number of slots behind those that a hash may have, so that searches do not wrap around.
+const OVERFLOW: usize = MAX_PROBES - 1;
+
 /// Returns the number of slots for directions of flows.
 pub(crate) fn slots_for(capacity: usize) -> usize {
-    capacity.saturating_mul(SLOTS_PER_FLOW)
+    capacity.saturating_mul(SLOTS_PER_FLOW).saturating_add(OVERFLOW)
+}
+
+/// Returns the number of slots that a hash may have, of all.
+pub(crate) fn first_slots(slots: usize) -> usize {
+    slots.saturating_sub(OVERFLOW)
 }
 
 /// A flow in a slot.
@@ -59,10 +68,8 @@ impl Slots {
         mut write: impl FnMut(usize, &SlotWords) -> io::Result<()>,
     ) -> io::Result<Self> {
         let mut slots = Self::new(seed, capacity);
-        // Behind a free slot no flow depends on those before: all find their slots again.
-        let free = found.iter().position(|words| !encoding::is_taken(words)).unwrap_or(0);
-        let (last, first) = found.split_at(free);
-        for (flow, serial) in first.iter().chain(last).filter_map(encoding::flow_of) {
+        // In this order each flow finds its slot again, as those before it are taken.
+        for (flow, serial) in found.iter().filter_map(encoding::flow_of) {
             let is_known = slots.position(&flow.key).is_some();
             let has_entry = slots.flows.get(flow.entry.index()).is_some_and(Option::is_none);
             if !is_known && has_entry {
@@ -110,28 +117,23 @@ impl Slots {
         placed.map_or(FREE, |placed| encoding::slot_words(&placed.flow, placed.serial))
     }
 
-    fn after(&self, index: usize) -> usize {
-        if index + 1 < self.slots.len() { index + 1 } else { 0 }
-    }
-
-    /// Returns the number of steps from a slot to another one.
-    fn distance(&self, from: usize, to: usize) -> usize {
-        if to >= from { to - from } else { to + self.slots.len() - from }
-    }
-
     fn first(&self, key: &FlowKey) -> usize {
-        encoding::first_slot(key, self.seed, self.slots.len())
+        encoding::first_slot(key, self.seed, first_slots(self.slots.len()))
+    }
+
+    /// Returns the slots in which the flow of a key may be.
+    fn candidates(&self, key: &FlowKey) -> Range<usize> {
+        let first = self.first(key);
+        first..first + MAX_PROBES
     }
 
     /// Returns the slot of a key.
     fn position(&self, key: &FlowKey) -> Option<usize> {
-        let mut index = self.first(key);
-        for _ in 0..MAX_PROBES.min(self.slots.len()) {
-            let entry = self.slots[index]?;
+        for index in self.candidates(key) {
+            let entry = (*self.slots.get(index)?)?;
             if self.key(entry) == Some(*key) {
                 return Some(index);
             }
-            index = self.after(index);
         }
         None
     }
@@ -165,18 +167,13 @@ impl Slots {
         serial: u32,
         mut write: impl FnMut(usize, &SlotWords) -> io::Result<()>,
     ) -> io::Result<bool> {
-        let mut index = self.first(&flow.key);
-        for _ in 0..MAX_PROBES.min(self.slots.len()) {
-            if self.slots[index].is_none() {
-                let Some(place) = self.flows.get_mut(flow.entry.index()) else { return Ok(false) };
-                write(index, &encoding::slot_words(flow, serial))?;
-                *place = Some(PlacedFlow { flow: *flow, serial });
-                self.slots[index] = Some(flow.entry);
-                return Ok(true);
-            }
-            index = self.after(index);
-        }
-        Ok(false)
+        let free = self.candidates(&flow.key).find(|index| self.slots.get(*index) == Some(&None));
+        let place = self.flows.get_mut(flow.entry.index());
+        let (Some(index), Some(place)) = (free, place) else { return Ok(false) };
+        write(index, &encoding::slot_words(flow, serial))?;
+        *place = Some(PlacedFlow { flow: *flow, serial });
+        self.slots[index] = Some(flow.entry);
+        Ok(true)
     }
 
     /// Removes a flow, if it is in the table. Flows behind it that are not in their first slots are
@@ -191,19 +188,15 @@ impl Slots {
     ) -> io::Result<()> {
         let Some(mut hole) = self.position(key) else { return Ok(()) };
         let removed = self.slots[hole];
-        let mut next = self.after(hole);
-        while let Some(entry) = self.slots[next] {
-            let first = self.key(entry).map(|key| self.first(&key));
+        let mut next = hole + 1;
+        while let Some(Some(entry)) = self.slots.get(next).copied() {
             // A flow whose first slot is behind the hole stays.
-            if first.is_some_and(|it| self.distance(it, next) >= self.distance(hole, next)) {
+            if self.key(entry).is_some_and(|key| self.first(&key) <= hole) {
                 write(hole, &self.words(next))?;
                 self.slots[hole] = Some(entry);
                 hole = next;
             }
-            next = self.after(next);
-            if next == hole {
-                break; // all slots are taken
-            }
+            next += 1;
         }
         write(hole, &FREE)?;
         self.slots[hole] = None;
@@ -237,9 +230,8 @@ mod tests {
 
     /// Returns the flow that a program finds.
     fn found(table: &[SlotWords], seed: u64, key: &FlowKey) -> Option<(TierFlow, u32)> {
-        let mut index = encoding::first_slot(key, seed, table.len());
-        for _ in 0..MAX_PROBES {
-            let words = &table[index];
+        let first = encoding::first_slot(key, seed, first_slots(table.len()));
+        for words in &table[first..first + MAX_PROBES] {
             if !encoding::is_taken(words) {
                 return None;
             }
@@ -247,7 +239,6 @@ mod tests {
             if flow.0.key == *key {
                 return Some(flow);
             }
-            index = (index + 1) % table.len();
         }
         None
     }
@@ -349,7 +340,7 @@ mod tests {
     #[test]
     fn a_flow_without_a_slot_is_linuxs() {
         let mut slots = Slots::new(1, 2);
-        slots.slots = vec![Some(EntryId(0)); 4];
+        slots.slots = vec![Some(EntryId(0)); slots_for(2)];
         let inserted = slots.insert(&flow(1, 1), 1, |_, _| panic!("there is no free slot"));
         assert!(!inserted.unwrap());
         // So is one whose entry the tier does not have.

@@ -11,7 +11,7 @@ use fastlane_steer::{ArrayReader, ProgramArray};
 
 use crate::encoding::{self, CountWords, EntranceWords, FREE, SlotWords, StateWords, StatusWords};
 use crate::error::system;
-use crate::slots::MAX_PROBES;
+use crate::slots::{MAX_PROBES, first_slots};
 use crate::tier_outcome::{OutcomeCount, TierOutcome};
 
 /// Names of the tables in `bpf/flows.bpf.c`.
@@ -107,8 +107,8 @@ impl Tables {
     /// Returns a direction of a flow and its serial number.
     pub(crate) fn flow(&self, key: &FlowKey) -> io::Result<Option<(TierFlow, u32)>> {
         let [.., seed, _] = self.status.get(&0, 0).map_err(system)?;
-        let mut slot = encoding::first_slot(key, seed, self.slots());
-        for _ in 0..MAX_PROBES {
+        let first = encoding::first_slot(key, seed, first_slots(self.slots()));
+        for slot in first..first + MAX_PROBES {
             let words = self.flows.get(&(slot as u32), 0).map_err(system)?;
             if !encoding::is_taken(&words) {
                 return Ok(None);
@@ -116,7 +116,7 @@ impl Tables {
             // One that is being written is passed, as by the program.
             match encoding::flow_of(&words) {
                 Some(found) if found.0.key == *key => return Ok(Some(found)),
-                _ => slot = if slot + 1 < self.slots() { slot + 1 } else { 0 },
+                _ => {}
             }
         }
         Ok(None)

@@ -249,6 +249,18 @@ fn a_successor_adopts_flows_and_links() {
 }
 
 #[test]
+fn the_program_is_loaded_for_few_flows_and_for_many() {
+    if !private("tier-sizes") {
+        return;
+    }
+    // The numbers are known to the verifier, whose work must not depend on them.
+    for capacity in [1, 1000, 2048, 131_072] {
+        let tier = KernelTier::load(capacity).unwrap();
+        assert_eq!(tier.flows().unwrap(), []);
+    }
+}
+
+#[test]
 fn lanes_get_what_the_tier_does_not_forward() {
     let Some(bpf) = BpfFileSystem::mount("lanes") else { return };
     if !private("tier-lanes") {
