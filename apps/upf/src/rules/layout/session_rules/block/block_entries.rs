@@ -23,8 +23,8 @@ pub struct Rule {
     pub meters: u32,
     /// Bit set of the block's first 32 counters.
     pub counts: u32,
-    /// Bit set of the block's first 32 [`SlotCharge`]s (`flag::UNLIMITED`), or the maximum hold time
-    /// in ms (`flag::HOLD`).
+    /// Bit set of the block's first 32 [`SlotCharge`]s (`flag::UNLIMITED`), or the maximum hold
+    /// time in ms (`flag::HOLD`).
     pub charges_or_hold_ms: u32,
     /// Rule ID of the PDR.
     pub pdr: u16,
