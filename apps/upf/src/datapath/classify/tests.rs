@@ -120,7 +120,7 @@ fn thresholds_of_blocks_are_events_at_the_packet_that_reaches_them() {
     for seed in 0..sessions() / 4 {
         let mut random = Random::new(seed);
         let mut session = fixture::typical();
-        let limit = |random: &mut Random| random.flip().then(|| 1 + random.below(20_000));
+        let limit = |random: &mut Random| random.flip().then(|| 100 * (1 + random.below(200)));
         let volume = Volume {
             total: limit(&mut random),
             uplink: limit(&mut random),
@@ -135,7 +135,8 @@ fn thresholds_of_blocks_are_events_at_the_packet_that_reaches_them() {
         for now in 0..60 {
             let is_up = random.flip();
             let mut fields = if is_up { fixture.uplink() } else { fixture.downlink() };
-            fields.length = 20 + random.below(1480) as u32;
+            // Multiples of 100, as the thresholds: many are reached exactly.
+            fields.length = 100 * (1 + random.below(14)) as u32;
             let decision = fixture.decide(&fields, now);
             assert!(matches!(decision.action, Action::Forward(_)));
             sums[usize::from(!is_up)] += u64::from(fields.length);

@@ -46,7 +46,7 @@ pub(crate) const LAYOUT: u32 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Section {
-    /// [`Condition`]s.
+    /// List of [`Condition`]s.
     Conditions = 0,
     /// Upper bounds of intervals of source ports: `i16` in ascending order, a multiple of eight,
     /// and a code for each interval.
@@ -60,7 +60,7 @@ pub enum Section {
     Destinations = 4,
     /// [`FilterSet`]s that codes refer to.
     Sets = 5,
-    /// [`FilterPrefix`]es.
+    /// List of [`FilterPrefix`]es.
     Prefixes = 6,
     /// List of [`Rule`]s.
     Rules = 7,
