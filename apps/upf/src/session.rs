@@ -15,7 +15,7 @@ use fastlane_pfcp::{Cause, Fault, Group, IeType};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use fastlane_pfcp::ie::{ReportingTriggers, UsageReportTrigger};
+pub use fastlane_pfcp::ie::{ReportingTriggers, SNssai, UsageReportTrigger};
 
 pub(crate) mod far;
 mod network;
@@ -86,6 +86,8 @@ pub struct Session {
     pub supi: Option<String>,
     /// DNN (clause 8.2.117).
     pub network: Option<String>,
+    /// Network slice (S-NSSAI, table 7.5.2-1), if the control plane sends it.
+    pub s_nssai: Option<SNssai>,
     /// User plane inactivity timer in seconds (clause 8.2.57).
     pub inactivity_s: Option<u32>,
     /// FQ-CSIDs of the session as received (clause 8.2.61).

@@ -160,6 +160,7 @@ fn session(place: u32) -> Session {
         pdn_type: 1,
         supi: Some(format!("00101{place:010}")),
         network: None,
+        s_nssai: None,
         inactivity_s: None,
         fq_csids: vec![],
         pdrs: vec![],

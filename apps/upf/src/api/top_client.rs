@@ -108,9 +108,18 @@ impl Source for WatchedUpf {
 fn page(view: &TopView) -> Page {
     let TopView { elapsed_s, total, active, sessions, outcomes } = view;
     let title = format!("{total} sessions, {active} with traffic, {elapsed_s:.1} s");
-    let headings =
-        ["subscriber", "addresses", "dnn", "up p/s", "up Mb/s", "down p/s", "down Mb/s", "seid"];
-    let busiest = Table::new(&headings, 3, sessions.iter().map(row).collect());
+    let headings = [
+        "subscriber",
+        "addresses",
+        "slice",
+        "dnn",
+        "up p/s",
+        "up Mb/s",
+        "down p/s",
+        "down Mb/s",
+        "seid",
+    ];
+    let busiest = Table::new(&headings, 4, sessions.iter().map(row).collect());
     Page { title, tables: vec![busiest, drops(outcomes), forwarded(outcomes)] }
 }
 
@@ -119,6 +128,7 @@ fn row(it: &TopRow) -> Vec<String> {
     vec![
         text(&it.supi),
         it.addresses.join(" "),
+        text(&it.s_nssai),
         text(&it.network),
         short(it.uplink_packets_per_s as f64),
         megabits(it.uplink_octets_per_s),
@@ -162,6 +172,7 @@ mod tests {
             seid: "0x100000007".to_owned(),
             supi: Some("001010000000007".to_owned()),
             network: None,
+            s_nssai: Some("1-010203".to_owned()),
             addresses: vec!["10.45.0.2".to_owned()],
             uplink_octets_per_s: 125_000,
             uplink_packets_per_s: 1234,
@@ -189,8 +200,8 @@ mod tests {
         };
         let expected = "\
 3 sessions, 1 with traffic, 2.0 s
-subscriber       addresses  dnn  up p/s  up Mb/s  down p/s  down Mb/s  seid
-001010000000007  10.45.0.2  -    1.23 k    1.000         0      0.000  0x100000007
+subscriber       addresses  slice     dnn  up p/s  up Mb/s  down p/s  down Mb/s  seid
+001010000000007  10.45.0.2  1-010203  -    1.23 k    1.000         0      0.000  0x100000007
 dropped because of  packets/s  since start
 gate_closed                70           70
 no_rule                     1            1

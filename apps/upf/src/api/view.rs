@@ -110,6 +110,9 @@ pub struct SessionRow {
     pub supi: Option<String>,
     /// Data network name, if the control plane function provided it.
     pub network: Option<String>,
+    /// Network slice, as `1-010203` or `1`, if the control plane function provided it.
+    #[serde(default)]
+    pub s_nssai: Option<String>,
     /// UE addresses and prefixes.
     pub addresses: Vec<String>,
     /// Local tunnels.
@@ -139,6 +142,7 @@ impl SessionRow {
             control_address: it.cp_fseid.address.to_string(),
             supi: it.supi.clone(),
             network: it.network.clone(),
+            s_nssai: it.s_nssai.map(|it| it.to_string()),
             addresses,
             tunnels,
             rules: it.rules(),

@@ -70,6 +70,7 @@ struct Line<'a> {
     cp_address: IpAddr,
     supi: Option<&'a str>,
     dnn: Option<&'a str>,
+    s_nssai: Option<String>,
     addresses: Vec<String>,
     established_unix_ms: u64,
     #[serde(flatten)]
@@ -244,6 +245,7 @@ impl LineWriter {
             cp_address: session.cp_address,
             supi: session.supi.as_deref(),
             dnn: session.dnn.as_deref(),
+            s_nssai: session.s_nssai.map(|it| it.to_string()),
             addresses: session.users.iter().map(|user| address(user.0, user.1)).collect(),
             established_unix_ms: session.established / MILLISECOND,
             body,

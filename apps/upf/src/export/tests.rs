@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::Settings;
-use crate::session::{SessionIndex, UsageReport, UsageReportTrigger};
+use crate::session::{SNssai, SessionIndex, UsageReport, UsageReportTrigger};
 use crate::time::SECOND;
 use crate::transactions::ReportCarrier;
 use crate::usage::{PACKETS, VOLUME};
@@ -47,6 +47,7 @@ fn record(counters: [u64; 4], event: UsageEvent) -> UsageRecord {
         cp_address: IpAddr::from([192, 0, 2, 9]),
         supi: Some("001010000000007".to_owned()),
         dnn: None,
+        s_nssai: Some(SNssai { sst: 1, sd: 0x01_0203 }),
         users: vec![(IpAddr::from([10, 45, 0, 2]), 32), ("2001:db8:0:7::".parse().unwrap(), 64)],
         established: AT - 5 * SECOND,
     };
@@ -98,6 +99,7 @@ fn line(kind: &str, number: u64, fields: &Value) -> Value {
         "cp-address": "192.0.2.9",
         "supi": "001010000000007",
         "dnn": null,
+        "s-nssai": "1-010203",
         "addresses": ["10.45.0.2", "2001:db8:0:7::/64"],
         "established-unix-ms": ms(0) - 5000,
     });

@@ -413,6 +413,7 @@ fn new_session(group: &Group<'_>, peer: u16, context: &Context<'_>) -> Result<Se
         pdn_type: group.find::<ie::PdnType>()?.map_or(0, |it| it.0),
         supi: supi(group)?,
         network: network(group)?,
+        s_nssai: group.find::<ie::SNssai>()?,
         inactivity_s: None,
         fq_csids: sets.collect::<Result<_, Fault>>()?,
         pdrs: Vec::new(),

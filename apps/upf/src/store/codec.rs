@@ -1,7 +1,7 @@
 //! Encoding of a session as bits, in its record and parts.
 //!
-//! Format version 2: the fields in the order below. Version 1 has no CHOOSE ID in F-TEIDs. A list
-//! has a bit that is set if it is not empty, and its length. An optional value has a bit that is
+//! Format version 3: the fields in the order below. Version 2 has no S-NSSAI, and version 1 no CHOOSE
+//! ID in F-TEIDs either. A list has a bit that is set if it is not empty, and its length. An optional value has a bit that is
 //! set if it is present. A session with two PDRs, two FARs, a QER and a URR takes about 170 bytes
 //! and fits its record. Fields of the record itself (number, version, association) are not
 //! repeated.
@@ -13,14 +13,17 @@ use super::record::{DELETED, SessionRecord};
 use crate::session::{
     Actions, Buffering, CpFSeid, Destination, DownlinkData, EndMarker, Far, Filter,
     FlowDescription, Forwarding, Gate, LocalTunnel, Measure, OuterHeader, Pdr, Prefix, Progress,
-    Qer, Quota, Rate, Redirect, Removal, Reporting, ReportingTriggers, Session, SessionIndex,
-    Source, Split, Unacknowledged, Urr, UsageReport, UsageReportTrigger, UserAddress, Volume,
+    Qer, Quota, Rate, Redirect, Removal, Reporting, ReportingTriggers, SNssai, Session,
+    SessionIndex, Source, Split, Unacknowledged, Urr, UsageReport, UsageReportTrigger, UserAddress,
+    Volume,
 };
 
 /// Version of the format.
-pub(super) const FORMAT: u8 = 2;
+pub(super) const FORMAT: u8 = 3;
 /// First version of the format that has CHOOSE IDs.
 const WITH_CHOOSE_ID: u8 = 2;
+/// First version of the format that has S-NSSAIs.
+const WITH_S_NSSAI: u8 = 3;
 
 /// Encodes a session.
 pub(super) fn encode(session: &Session, buffer: Vec<u8>) -> Vec<u8> {
@@ -36,6 +39,9 @@ fn encode_as(format: u8, session: &Session, buffer: Vec<u8>) -> Vec<u8> {
     session.pdn_type.put(&mut to);
     session.supi.put(&mut to);
     session.network.put(&mut to);
+    if format >= WITH_S_NSSAI {
+        session.s_nssai.put(&mut to);
+    }
     session.inactivity_s.put(&mut to);
     session.fq_csids.put(&mut to);
     session.pdrs.put(&mut to);
@@ -66,6 +72,7 @@ pub(super) fn decode(id: SessionIndex, record: &SessionRecord, bytes: &[u8]) -> 
         pdn_type: Stored::get(from)?,
         supi: Stored::get(from)?,
         network: Stored::get(from)?,
+        s_nssai: if record.format >= WITH_S_NSSAI { Stored::get(from)? } else { None },
         inactivity_s: Stored::get(from)?,
         fq_csids: Stored::get(from)?,
         pdrs: Stored::get(from)?,
@@ -79,6 +86,7 @@ pub(super) fn decode(id: SessionIndex, record: &SessionRecord, bytes: &[u8]) -> 
 
 stored! {
     CpFSeid { seid, address }
+    SNssai { sst, sd }
     Pdr {
         id, precedence, source, instance, tunnel, user, framed, filters, qfis, removal, far, qers,
         urrs, predefined,

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use crate::session::{Session, SessionIndex, UrrId, UsageReport};
+use crate::session::{SNssai, Session, SessionIndex, UrrId, UsageReport};
 
 /// Uplink octets, uplink packets, downlink octets and downlink packets.
 pub type Counts = [u64; 4];
@@ -70,6 +70,8 @@ pub struct SessionIdentity {
     pub supi: Option<String>,
     /// DNN, if the control plane function has sent it.
     pub dnn: Option<String>,
+    /// Network slice, if the control plane function has sent it.
+    pub s_nssai: Option<SNssai>,
     /// UE addresses and prefixes with their lengths.
     pub users: Vec<(IpAddr, u8)>,
     /// Time of establishment, in nanoseconds of `CLOCK_REALTIME`.
@@ -94,6 +96,7 @@ impl SessionIdentity {
             cp_address: session.cp_fseid.address,
             supi: session.supi.clone(),
             dnn: session.network.clone(),
+            s_nssai: session.s_nssai,
             users,
             established: session.established,
         }

@@ -78,6 +78,7 @@ fn session() -> Session {
         pdn_type: 1,
         supi: None,
         network: None,
+        s_nssai: None,
         inactivity_s: None,
         fq_csids: vec![],
         pdrs: vec![

@@ -415,6 +415,7 @@ fn session(id: SessionIndex, shape: Shape, teids: TeidLayout, instances: Instanc
         established: 0,
         supi: None,
         network: None,
+        s_nssai: None,
         inactivity_s: None,
         fq_csids: vec![],
         bars: vec![],

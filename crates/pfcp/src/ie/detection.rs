@@ -1,6 +1,7 @@
 //! Packet detection: elements of the PDI.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use super::{Ie, Octets, bit, put_string16, put_u24};
 use crate::{Cause, IeType};
@@ -127,8 +128,24 @@ impl<'a> Ie<'a> for FlowInformation<'a> {
 pub struct SNssai {
     /// Slice or service type (SST).
     pub sst: u8,
-    /// Slice differentiator (SD), 24 bits; all ones for none.
+    /// Slice differentiator (SD), 24 bits; [`NO_SD`](Self::NO_SD) for none.
     pub sd: u32,
+}
+
+impl SNssai {
+    /// SD of a slice without one (TS 23.003 clause 28.4.2).
+    pub const NO_SD: u32 = 0xFF_FFFF;
+}
+
+/// Writes the SST in decimal and the SD, if there is one, as six hexadecimal digits: `1` or
+/// `1-010203`.
+impl fmt::Display for SNssai {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.sd {
+            Self::NO_SD => write!(to, "{}", self.sst),
+            sd => write!(to, "{}-{sd:06x}", self.sst),
+        }
+    }
 }
 
 impl Ie<'_> for SNssai {

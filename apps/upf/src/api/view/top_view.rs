@@ -33,6 +33,9 @@ pub struct TopRow {
     pub supi: Option<String>,
     /// Data network name, if the control plane function provided it.
     pub network: Option<String>,
+    /// Network slice, as `1-010203` or `1`, if the control plane function provided it.
+    #[serde(default)]
+    pub s_nssai: Option<String>,
     /// UE addresses and prefixes.
     pub addresses: Vec<String>,
     /// Uplink octets per second.
@@ -73,6 +76,7 @@ impl TopRow {
             seid: format!("{:#x}", session.seid),
             supi: session.supi.clone(),
             network: session.network.clone(),
+            s_nssai: session.s_nssai.map(|it| it.to_string()),
             addresses,
             uplink_octets_per_s,
             uplink_packets_per_s,

@@ -98,7 +98,7 @@ impl<'a> Draft<'a> {
         self.taken.iter().for_each(|key| self.context.addresses.give_back(key));
     }
 
-    /// Applies IEs of the session itself: inactivity timer and DROBU.
+    /// Applies IEs of the session itself: inactivity timer, S-NSSAI and DROBU.
     pub(super) fn common(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
         let session = &mut self.session;
         if let Some(timer) = group.find::<ie::UserPlaneInactivityTimer>()? {
@@ -106,6 +106,8 @@ impl<'a> Draft<'a> {
             session.reporting.awaited_from = self.context.now.monotonic;
             session.reporting.is_inactive = false;
         }
+        // A modification has it if the slice has changed (table 7.5.4.1-1).
+        session.s_nssai = group.find::<ie::SNssai>()?.or(session.s_nssai);
         let flags = group.find::<ie::PfcpsmreqFlags>()?.unwrap_or_default();
         if flags.has(ie::PfcpsmreqFlags::DROBU) {
             session.discarded = session.version;

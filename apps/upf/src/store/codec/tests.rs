@@ -20,6 +20,7 @@ pub(crate) fn typical(place: u32) -> Session {
         pdn_type: 1,
         supi: Some("001010000000001".to_owned()),
         network: Some("internet".to_owned()),
+        s_nssai: Some(SNssai { sst: 1, sd: 0x01_0203 }),
         inactivity_s: None,
         fq_csids: Vec::new(),
         pdrs: typical_pdrs(place),
@@ -138,14 +139,20 @@ fn record_of(session: &Session) -> SessionRecord {
 
 /// A successor of another release reads what its predecessor has stored.
 #[test]
-fn a_record_in_the_first_format_is_read() {
-    let session = typical(7);
-    let bytes = encode_as(1, &session, Vec::new());
-    assert_ne!(bytes, encode(&session, Vec::new()));
-    let record = SessionRecord { format: 1, ..record_of(&session) };
-    assert_eq!(decode(session.id, &record, &bytes), Some(session.clone()));
-    let unknown = SessionRecord { format: FORMAT + 1, ..record };
-    assert_eq!(decode(session.id, &unknown, &bytes), None);
+fn a_record_in_a_former_format_is_read() {
+    let session = Session { s_nssai: None, ..typical(7) };
+    let mut encodings = vec![encode(&session, Vec::new())];
+    for format in 1..FORMAT {
+        let bytes = encode_as(format, &session, Vec::new());
+        assert!(!encodings.contains(&bytes), "format {format}");
+        let record = SessionRecord { format, ..record_of(&session) };
+        assert_eq!(decode(session.id, &record, &bytes), Some(session.clone()), "format {format}");
+        let sliced = encode_as(format, &typical(7), Vec::new());
+        assert_eq!(sliced, bytes, "format {format} has no S-NSSAI");
+        encodings.push(bytes);
+    }
+    let unknown = SessionRecord { format: FORMAT + 1, ..record_of(&session) };
+    assert_eq!(decode(session.id, &unknown, &encodings[0]), None);
 }
 
 #[test]
@@ -309,6 +316,7 @@ pub(crate) fn any_session() -> impl Strategy<Value = Session> {
                 generation,
                 is_deleted,
                 network: Some(text),
+                s_nssai: is_deleted.then_some(SNssai { sst: peer as u8, sd: generation >> 8 }),
                 pdrs,
                 fars,
                 urrs,
