@@ -24,6 +24,7 @@ use crate::session::{InstanceId, SessionIndex};
 pub mod drop_reason;
 pub mod nat_tables;
 pub mod session_rules;
+pub mod slices;
 
 /// Tables by name, each with its type.
 pub mod table {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::config::nat_plan::NatPlan;
 use crate::config::{Predefined, Settings};
 use crate::rules::layout::TeidLayout;
-use crate::rules::layout::session_rules::LAYOUT;
+use crate::rules::layout::session_rules::{LAYOUT, VERSION};
 use crate::session::{FlowDescription, FlowError, Network, Session};
 
 /// A predefined rule with parsed flow descriptions.
@@ -58,12 +58,12 @@ impl Context {
         })
     }
 
-    /// Returns a hash of the context and the layout of blocks. If it changes, sessions are compiled
+    /// Returns a hash of the context and the layout of rules. If it changes, sessions are compiled
     /// anew.
     #[must_use]
     pub fn fingerprint(&self) -> u32 {
         // FNV-1a over the debug text, which is the same on every machine.
-        let text = format!("{LAYOUT} {self:?}");
+        let text = format!("{LAYOUT} {VERSION} {self:?}");
         let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
         (hash ^ hash >> 32) as u32

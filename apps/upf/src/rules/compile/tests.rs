@@ -6,6 +6,7 @@ use super::*;
 use crate::config::nat_plan::NatPlan;
 use crate::rules::layout::TeidLayout;
 use crate::rules::layout::session_rules::flag;
+use crate::rules::layout::slices::SliceGroup;
 use crate::session::{FlowDescription, Network, Source};
 use crate::store::{any_session, typical};
 
@@ -99,4 +100,16 @@ fn what_is_not_there_is_named() {
         error.to_string(),
         "PDR 1 refers to URR 77, which does not exist; create it with the PDR"
     );
+}
+
+#[test]
+fn groups_use_bits_that_no_flag_of_a_direction_has() {
+    // These are flags of rules in blocks only.
+    let of_blocks = flag::UPLINK | flag::DUPLICATE | flag::CHECKED | flag::UNLIMITED;
+    let below = (1 << flag::QFI) - 1;
+    let others = (0..24).map(|bit| 1 << bit).filter(|bit| bit & SliceGroup::FLAGS == 0);
+    assert_eq!(others.fold(0, |all, bit| all | bit) | SliceGroup::FLAGS, below);
+    assert_eq!(SliceGroup::FLAGS & of_blocks, of_blocks);
+    assert_eq!(SliceGroup::FLAGS & flag::STOPPED, 0);
+    assert_eq!(SliceGroup::of_flags(flag::STOPPED), SliceGroup::NONE);
 }

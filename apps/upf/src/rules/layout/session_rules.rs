@@ -18,6 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::counter_slots::event;
+use super::slices::SliceGroup;
 use crate::session::{Destination, Source};
 
 mod block;
@@ -28,6 +29,10 @@ pub use block::{
     slot_charge,
 };
 pub(crate) use block::{CHARGES, LAYOUT, NONE, ROOM, SECTIONS, Span, code};
+
+/// Version of what the control plane writes into [`Rules`]. Rules of another version are compiled
+/// anew; lanes read them meanwhile.
+pub(crate) const VERSION: u32 = 1;
 
 /// No volume limit, no deadline.
 pub const NEVER: u64 = u64::MAX;
@@ -70,8 +75,8 @@ pub struct DownlinkRules {
     pub common: DirectionRules,
     /// Network instance of packets without a tunnel, or [`forwarding::NO_INSTANCE`].
     pub instance: u16,
-    /// Reserved, zero.
-    pub reserved: u16,
+    /// 1 + index of the session's association; 0: unknown.
+    pub smf: u16,
 }
 
 /// Rarely used fields of session rules.
@@ -178,6 +183,31 @@ impl Rules {
             Direction::Uplink => self.uplink.common.version,
             Direction::Downlink => self.downlink.common.version,
         }
+    }
+
+    /// Sets the group that the session is counted in, and the index of its association.
+    pub const fn set_owner(&mut self, group: SliceGroup, peer: u16) {
+        let (uplink, downlink) = (&mut self.uplink.common, &mut self.downlink.common);
+        uplink.flags = uplink.flags & !SliceGroup::FLAGS | group.flags();
+        downlink.flags = downlink.flags & !SliceGroup::FLAGS | group.flags();
+        self.downlink.smf = peer.wrapping_add(1);
+    }
+
+    /// Returns the group that the session is counted in, read from the cache line of a direction.
+    #[inline(always)]
+    #[must_use]
+    pub const fn group(&self, direction: Direction) -> SliceGroup {
+        let common = match direction {
+            Direction::Uplink => &self.uplink.common,
+            Direction::Downlink => &self.downlink.common,
+        };
+        SliceGroup::of_flags(common.flags)
+    }
+
+    /// Returns the index of the session's association, if it is known.
+    #[must_use]
+    pub const fn smf(&self) -> Option<u16> {
+        self.downlink.smf.checked_sub(1)
     }
 
     /// Returns true if packets held under a version (lower 32 bits) are discarded (DROBU).
