@@ -22,6 +22,7 @@ mod refusal;
 pub mod reload_client;
 mod reload_control;
 mod server;
+mod slice_counts;
 pub mod top_client;
 pub mod view;
 

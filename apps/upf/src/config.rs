@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use self::check::{check, refuse};
+use self::slice_limits::{SliceLimits, SmfLimits};
 use crate::session::{InstanceId, Network, Prefix};
 
 pub use self::nat_plan::Nat;
@@ -22,6 +23,7 @@ mod check;
 pub mod nat_plan;
 pub mod reloadable;
 pub mod running;
+pub mod slice_limits;
 
 /// Settings of the UPF.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -53,6 +55,9 @@ pub struct Settings {
     /// Limits per session and in total.
     #[serde(default)]
     pub limits: Limits,
+    /// Limits of network slices. Slices that are not listed have none of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<SliceLimits>,
     /// Rate limits and timers of GTP-U messages.
     #[serde(default)]
     pub gtp: Gtp,
@@ -109,6 +114,9 @@ pub struct N4 {
     /// Default: no limit.
     #[serde(default)]
     pub establishments_per_s: Option<u32>,
+    /// Limits of control plane functions; of several entries that cover one, the first counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<SmfLimits>,
 }
 
 impl N4 {
@@ -452,6 +460,7 @@ pub fn defaults(
 ) -> Result<Value, Error> {
     check(settings, written)?;
     nat_plan::check_nat(settings)?;
+    slice_limits::check(settings)?;
     if let Some((name, _)) = tables.iter().find(|(name, _)| written.tables.contains_key(*name)) {
         let what = "its capacity follows from `app.sessions` and `app.limits`; remove it";
         return Err(refuse(format!("tables.{name}"), what));

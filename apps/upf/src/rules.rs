@@ -23,7 +23,7 @@ use fastlane::table::{
 };
 use rustix::fs::{SeekFrom, seek};
 
-use self::layout::{drop_reason, nat_tables, table};
+use self::layout::{drop_reason, nat_tables, slices, table};
 use crate::config::nat_plan::NatPlan;
 use crate::config::{Settings, TeidChoice};
 
@@ -156,7 +156,7 @@ impl Capacities {
 
     /// Returns the capacities by table name.
     #[must_use]
-    pub const fn by_table(self) -> [(&'static str, usize); 19] {
+    pub const fn by_table(self) -> [(&'static str, usize); 22] {
         [
             (table::RULES, self.sessions),
             (table::BLOCKS, self.blocks),
@@ -177,6 +177,9 @@ impl Capacities {
             (nat_tables::NAT_USERS, self.nat[0]),
             (nat_tables::NAT_BLOCKS, self.nat[1]),
             (nat_tables::NAT_PORTS, self.nat[2]),
+            (slices::SLICES, slices::GROUP_ENTRIES),
+            (slices::SLICE_COUNTERS, slices::GROUP_ENTRIES),
+            (slices::HOLD_BUDGETS, slices::GROUP_ENTRIES + PEERS),
         ]
     }
 }

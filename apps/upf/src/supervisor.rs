@@ -20,6 +20,7 @@ use crate::pfcp::associations::association_record::AssociationRecord;
 use crate::pfcp::node::NodeRecord;
 use crate::pfcp::run::run;
 use crate::rules::Capacities;
+use crate::rules::layout::slices::{SLICES, SliceRecord};
 use crate::rules::layout::table;
 use crate::store::record::{ResponseRecord, SessionPart, SessionRecord};
 
@@ -70,6 +71,7 @@ fn create_control_tables(lane: &LaneInfo<'_>) -> Result<(), Error> {
     lane.array::<ResponseRecord>(table::ANSWERS)?;
     lane.array::<AssociationRecord>(table::PEERS)?;
     lane.record::<NodeRecord>(table::NODE)?;
+    lane.array::<SliceRecord>(SLICES)?;
     Ok(())
 }
 

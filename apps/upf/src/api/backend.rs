@@ -6,6 +6,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::rate_sampler::{Outcomes, RateSampler};
+use super::slice_counts::SliceCounts;
 use crate::api::view::{CapturePlan, DrainView, DryRun, ExternalView, TopView};
 use crate::api::{
     self, Api, ApiError, NodeView, Query, QueryReceiver, RouteSource, Snapshot, TraceSubject,
@@ -17,10 +18,12 @@ use crate::datapath::classify::{Action, Classifier, PacketFields};
 use crate::export::{ExportError, UsageExporter};
 use crate::pfcp::associations::Association;
 use crate::pfcp::run::LoopService;
+use crate::pfcp::sessions::Sessions;
 use crate::pfcp::{Node, ReloadReport, Reloader};
 use crate::rules::layout::counter_slots::WORDS;
 use crate::rules::layout::drop_reason::{DROP_REASONS, DropReason};
 use crate::rules::layout::session_rules::Block;
+use crate::rules::layout::slices::{SLICE_COUNTERS, SLICE_WORDS};
 use crate::rules::layout::table;
 use crate::rules::publish::Published;
 use crate::session::{InstanceId, Network, Session, SessionIndex};
@@ -35,11 +38,18 @@ pub(crate) struct Backend {
     api: Option<(Api, QueryReceiver)>,
     configured: Configured,
     /// Counters of the attached fast path's lanes.
-    fast: Option<(SlowPath, State<DROP_REASON_WORDS>)>,
+    fast: Option<FastPath>,
     sampler: RateSampler,
     exporter: Option<UsageExporter>,
     /// Path of the fast path's session socket.
     session_socket: String,
+}
+
+/// Counters of an attached fast path.
+struct FastPath {
+    slow: SlowPath,
+    outcomes: State<DROP_REASON_WORDS>,
+    slices: State<SLICE_WORDS>,
 }
 
 /// Reason why a service beside the node cannot be opened.
@@ -70,14 +80,20 @@ impl Backend {
 
     /// Returns packets and octets by outcome, over all lanes.
     fn outcomes(&self) -> Outcomes {
-        let Some((_, counts)) = &self.fast else { return Outcomes::new() };
-        DROP_REASONS.iter().map(|it| (*it, counts.read(EntryId(*it as u32)))).collect()
+        let Some(fast) = &self.fast else { return Outcomes::new() };
+        DROP_REASONS.iter().map(|it| (*it, fast.outcomes.read(EntryId(*it as u32)))).collect()
+    }
+
+    /// Returns the counters by slice and DNN.
+    fn slices(&self, sessions: &Sessions) -> Vec<SliceCounts> {
+        SliceCounts::all(sessions, self.fast.as_ref().map(|fast| &fast.slices))
     }
 
     /// Continues a scan for the busiest sessions, and replies when it is complete.
     fn sample(&mut self, node: &Node, now: Now) {
         let mut sampler = std::mem::take(&mut self.sampler);
-        let done = sampler.advance(node.sessions(), &|| self.outcomes(), now);
+        let counters = || (self.outcomes(), self.slices(node.sessions()));
+        let done = sampler.advance(node.sessions(), &counters, now);
         let is_scanning = sampler.is_scanning();
         self.sampler = sampler;
         if let Some((queries, top)) = done {
@@ -145,7 +161,8 @@ impl Configured {
 
 impl LoopService for Backend {
     fn attached(&mut self, slow: &SlowPath) -> Result<(), SlowError> {
-        self.fast = Some((slow.clone(), slow.state(table::CAUSES)?));
+        let (outcomes, slices) = (slow.state(table::CAUSES)?, slow.state(SLICE_COUNTERS)?);
+        self.fast = Some(FastPath { slow: slow.clone(), outcomes, slices });
         Ok(())
     }
 
@@ -317,13 +334,16 @@ impl NodeView for BackendView<'_> {
             tables: self.node.sessions().published().entries(),
             nat: self.node.sessions().published().nat_counts(),
             causes: self.backend.outcomes(),
+            slices: self.backend.slices(self.node.sessions()),
+            limited_slices: self.node.limited_slices(),
+            limited_smfs: self.node.limited_smfs(),
             is_open: self.node.is_open(),
             drain: self.node.drain_status(now),
             is_congested: self.node.is_congested(now),
             export: self.backend.exporter.as_ref().map(UsageExporter::counts),
             statistics: self.node.statistics().clone(),
             paths: [answering, self.node.paths().len() - answering],
-            is_fast_alive: fast.is_some_and(|(slow, _)| slow.is_alive()),
+            is_fast_alive: fast.is_some_and(|fast| fast.slow.is_alive()),
             cpu_ns: cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
         }
     }

@@ -6,9 +6,11 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::slice_counts::SliceCounts;
 use crate::export::ExportCounts;
-use crate::pfcp::node::{DrainStatus, Statistics};
+use crate::pfcp::node::{DrainStatus, LimitedSessions, Statistics};
 use crate::rules::layout::drop_reason::DropReason;
+use crate::rules::layout::slices::SliceLabels;
 use crate::rules::publish::NatCounts;
 use crate::usage::UsageStatistics;
 
@@ -31,6 +33,12 @@ pub struct Snapshot {
     pub tables: Vec<(&'static str, usize, usize)>,
     /// Packets and octets by drop reason, over all lanes.
     pub causes: Vec<(DropReason, [u64; 2])>,
+    /// Counters by slice and DNN.
+    pub slices: Vec<SliceCounts>,
+    /// Sessions of slices with limits.
+    pub limited_slices: Vec<LimitedSessions>,
+    /// Sessions of control plane functions with limits.
+    pub limited_smfs: Vec<LimitedSessions>,
     /// True if a control plane function may associate from any address.
     pub is_open: bool,
     /// Blocks of external ports.
@@ -74,6 +82,8 @@ impl prometheus_client::collector::Collector for Collector {
         self.export(&mut page)?;
         self.nat(&mut page)?;
         self.packets(&mut page)?;
+        self.slices(&mut page)?;
+        self.limits(&mut page)?;
         self.messages(&mut page)?;
         self.reports(&mut page)?;
         self.node(&mut page)
@@ -162,6 +172,60 @@ impl Collector {
         page.counters("upf_packets", "Packets by outcome or drop reason.", packets)?;
         let octets = all().map(|(which, [_, octets])| (cause(*which), *octets));
         page.counters("upf_octets", "Octets of inner IP packets by outcome or drop reason.", octets)
+    }
+
+    fn slices(&self, page: &mut Page<'_>) -> std::fmt::Result {
+        let all = || self.0.slices.iter();
+        let labels = |it: &SliceLabels| [("slice", it.slice.clone()), ("dnn", it.dnn.clone())];
+        let sessions = all().map(|it| (labels(&it.labels), it.sessions as u64));
+        page.gauges("upf_slice_sessions", "PFCP sessions, by slice and DNN.", sessions)?;
+        let established = self.0.statistics.establishments.iter().map(|((of, outcome), count)| {
+            let [slice, dnn] = labels(of);
+            ([slice, dnn, ("outcome", outcome.name().to_owned())], *count)
+        });
+        let help = "Session establishments, by slice, DNN and outcome.";
+        page.counters("upf_slice_establishments", help, established)?;
+        let forwarded = |unit: usize| {
+            all().flat_map(move |it| {
+                ["uplink", "downlink"].into_iter().zip(it.forwarded).map(move |(name, counts)| {
+                    let [slice, dnn] = labels(&it.labels);
+                    ([slice, dnn, ("direction", name.to_owned())], counts[unit])
+                })
+            })
+        };
+        let help = "Packets forwarded, by slice, DNN and direction.";
+        page.counters("upf_slice_packets", help, forwarded(0))?;
+        let help = "Octets of forwarded packets as they arrived, by slice, DNN and direction.";
+        page.counters("upf_slice_octets", help, forwarded(1))?;
+        let dropped = all().flat_map(|it| {
+            it.drops().map(move |(reason, packets)| {
+                let [slice, dnn] = labels(&it.labels);
+                ([slice, dnn, ("cause", reason.name().to_owned())], packets)
+            })
+        });
+        let help = "Packets dropped, by slice, DNN and reason.";
+        page.counters("upf_slice_drops", help, dropped)
+    }
+
+    fn limits(&self, page: &mut Page<'_>) -> std::fmt::Result {
+        let most = |label: &'static str, all: &[LimitedSessions]| {
+            let most = all.iter().filter_map(|it| Some((it.name.clone(), it.most?)));
+            most.map(|(name, most)| ([(label, name)], u64::from(most))).collect::<Vec<_>>()
+        };
+        let Snapshot { limited_slices, limited_smfs, statistics, .. } = &self.0;
+        let help = "Maximum number of sessions, by slice.";
+        page.gauges("upf_slice_sessions_most", help, most("slice", limited_slices))?;
+        let sessions = limited_smfs.iter().map(|it| ([("smf", it.name.clone())], it.sessions));
+        let sessions = sessions.map(|(labels, count)| (labels, count as u64));
+        let help = "Sessions of the SMFs that an entry of app.n4.limits covers.";
+        page.gauges("upf_smf_sessions", help, sessions)?;
+        let help = "Maximum number of sessions of the SMFs that an entry covers.";
+        page.gauges("upf_smf_sessions_most", help, most("smf", limited_smfs))?;
+        let refused = statistics.smfs_refused.iter().map(|((smf, outcome), count)| {
+            ([("smf", smf.clone()), ("outcome", outcome.name().to_owned())], *count)
+        });
+        let help = "Establishments refused because of the limits of an entry, by entry and limit.";
+        page.counters("upf_smf_refused", help, refused)
     }
 
     fn messages(&self, page: &mut Page<'_>) -> std::fmt::Result {

@@ -8,7 +8,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::query::{MAX_PAGE, PendingQuery};
-use super::view::{OutcomeRate, TopRow, TopView};
+use super::slice_counts::SliceCounts;
+use super::view::{OutcomeRate, SliceDrops, SliceRates, TopRow, TopView};
 use crate::pfcp::sessions::Sessions;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::session::SessionIndex;
@@ -23,6 +24,8 @@ const FORGOTTEN: u64 = 90 * SECOND;
 
 /// Packets and octets by outcome.
 pub(crate) type Outcomes = Vec<(DropReason, [u64; 2])>;
+/// Counters that rates are made of: by outcome, and by slice and DNN.
+pub(crate) type Counters = (Outcomes, Vec<SliceCounts>);
 
 /// Session and its rates, ordered by octets per second, then by packets per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +42,7 @@ struct Rated {
 pub(crate) struct RateSampler {
     readings: Readings,
     outcomes: Outcomes,
+    slices: Vec<SliceCounts>,
     /// Time of the last complete scan, in nanoseconds of `CLOCK_MONOTONIC`; 0 if there is none.
     scanned: u64,
     /// Requests for the result of the next scan.
@@ -69,12 +73,12 @@ impl RateSampler {
         !self.waiting.is_empty()
     }
 
-    /// Continues the scan. Returns the requests and their result when it is complete. `outcomes`
-    /// are the packets and octets by outcome since the start.
+    /// Continues the scan. Returns the requests and their result when it is complete. `counters`
+    /// are those since the start.
     pub(crate) fn advance(
         &mut self,
         sessions: &Sessions,
-        outcomes: &dyn Fn() -> Outcomes,
+        counters: &dyn Fn() -> Counters,
         now: Now,
     ) -> Option<(Vec<PendingQuery>, TopView)> {
         if self.waiting.is_empty() {
@@ -98,13 +102,15 @@ impl RateSampler {
             self.scan = Some(scan);
             return None;
         }
-        Some((std::mem::take(&mut self.waiting), self.end(scan, sessions, outcomes())))
+        Some((std::mem::take(&mut self.waiting), self.end(scan, sessions, counters())))
     }
 
     /// Returns the result of a complete scan.
-    fn end(&mut self, scan: Scan, sessions: &Sessions, outcomes: Outcomes) -> TopView {
+    fn end(&mut self, scan: Scan, sessions: &Sessions, counters: Counters) -> TopView {
         let elapsed = if self.scanned == 0 { 0 } else { scan.at.saturating_sub(self.scanned) };
+        let (outcomes, slices) = counters;
         let before = std::mem::replace(&mut self.outcomes, outcomes);
+        let slices_before = std::mem::replace(&mut self.slices, slices);
         let rate = |(reason, [packets, octets]): &(DropReason, [u64; 2])| {
             let earlier = before.iter().find(|(other, _)| other == reason);
             let [packets_before, octets_before] = earlier.map_or([0; 2], |(_, counts)| *counts);
@@ -117,6 +123,8 @@ impl RateSampler {
             }
         };
         let outcomes = self.outcomes.iter().map(rate).collect();
+        let slices = self.slices.iter().map(|it| slice_rates(it, &slices_before, elapsed));
+        let slices = slices.collect();
         self.scanned = scan.at;
         let rows =
             scan.busiest.into_sorted_vec().into_iter().filter_map(|Reverse(rated)| {
@@ -127,6 +135,7 @@ impl RateSampler {
             total: sessions.len() as usize,
             active: scan.active,
             sessions: rows.collect(),
+            slices,
             outcomes,
         }
     }
@@ -147,6 +156,36 @@ impl Scan {
         if self.busiest.len() > MAX_PAGE {
             self.busiest.pop();
         }
+    }
+}
+
+/// Returns the rates of a slice and a DNN by their counters now and before.
+fn slice_rates(now: &SliceCounts, before: &[SliceCounts], elapsed: u64) -> SliceRates {
+    let earlier = before.iter().find(|it| it.labels == now.labels).cloned().unwrap_or_default();
+    let rate = |now: u64, before: u64| per_second(now.saturating_sub(before), elapsed);
+    let [uplink, downlink] = [0, 1].map(|direction: usize| {
+        let (now, before) = (now.forwarded[direction], earlier.forwarded[direction]);
+        [rate(now[0], before[0]), rate(now[1], before[1])]
+    });
+    let dropped = |(reason, packets): (DropReason, u64)| {
+        let before = earlier.drops().find(|(other, _)| *other == reason);
+        let before = before.map_or(0, |(_, packets)| packets);
+        SliceDrops {
+            reason: reason.name().to_owned(),
+            packets_per_s: rate(packets, before),
+            packets,
+        }
+    };
+    SliceRates {
+        slice: now.labels.slice.clone(),
+        dnn: now.labels.dnn.clone(),
+        sessions: now.sessions,
+        uplink_packets_per_s: uplink[0],
+        uplink_octets_per_s: uplink[1],
+        downlink_packets_per_s: downlink[0],
+        downlink_octets_per_s: downlink[1],
+        dropped_per_s: rate(now.dropped(), earlier.dropped()),
+        drops: now.drops().map(dropped).collect(),
     }
 }
 

@@ -96,6 +96,7 @@ impl NodeView for BackendView {
             total: self.0.len(),
             active: self.0.len(),
             sessions: self.0.iter().map(row).collect(),
+            slices: vec![],
             outcomes: vec![
                 outcome("forwarded_uplink", false, 900),
                 outcome("gate_closed", true, 70),

@@ -9,7 +9,7 @@ use fastlane_terminal::screen::{self, Source};
 use fastlane_terminal::{Page, Table, plain};
 
 use super::client::{ClientError, fetch_by};
-use super::view::{OutcomeRate, TopRow, TopView};
+use super::view::{OutcomeRate, SliceDrops, SliceRates, TopRow, TopView};
 
 /// Options of `upf top`.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +106,7 @@ impl Source for WatchedUpf {
 
 /// Returns the page of a view.
 fn page(view: &TopView) -> Page {
-    let TopView { elapsed_s, total, active, sessions, outcomes } = view;
+    let TopView { elapsed_s, total, active, sessions, slices, outcomes } = view;
     let title = format!("{total} sessions, {active} with traffic, {elapsed_s:.1} s");
     let headings = [
         "subscriber",
@@ -120,7 +120,12 @@ fn page(view: &TopView) -> Page {
         "seid",
     ];
     let busiest = Table::new(&headings, 4, sessions.iter().map(row).collect());
-    Page { title, tables: vec![busiest, drops(outcomes), forwarded(outcomes)] }
+    let mut tables = vec![busiest];
+    if slices.iter().any(|it| !it.slice.is_empty() || !it.dnn.is_empty()) {
+        tables.extend([by_slice(slices), drops_by_slice(slices)]);
+    }
+    tables.extend([drops(outcomes), forwarded(outcomes)]);
+    Page { title, tables }
 }
 
 fn row(it: &TopRow) -> Vec<String> {
@@ -140,6 +145,60 @@ fn row(it: &TopRow) -> Vec<String> {
 
 fn megabits(octets: u64) -> String {
     format!("{:.3}", octets as f64 * 8.0 / 1e6)
+}
+
+/// Returns a name, or a dash if it is empty.
+fn named(name: &str) -> String {
+    if name.is_empty() { "-".to_owned() } else { name.to_owned() }
+}
+
+/// Returns a row for each slice and DNN.
+fn by_slice(slices: &[SliceRates]) -> Table {
+    let headings = [
+        "slice",
+        "dnn",
+        "sessions",
+        "up p/s",
+        "up Mb/s",
+        "down p/s",
+        "down Mb/s",
+        "dropped p/s",
+        "",
+    ];
+    let row = |it: &SliceRates| {
+        vec![
+            named(&it.slice),
+            named(&it.dnn),
+            it.sessions.to_string(),
+            short(it.uplink_packets_per_s as f64),
+            megabits(it.uplink_octets_per_s),
+            short(it.downlink_packets_per_s as f64),
+            megabits(it.downlink_octets_per_s),
+            short(it.dropped_per_s as f64),
+            String::new(),
+        ]
+    };
+    Table::new(&headings, 2, slices.iter().map(row).collect())
+}
+
+/// Returns a row for each drop reason of each slice and DNN since the start.
+fn drops_by_slice(slices: &[SliceRates]) -> Table {
+    let row = |(it, drops): (&SliceRates, &SliceDrops)| {
+        let rate = short(drops.packets_per_s as f64);
+        let reason = drops.reason.clone();
+        vec![
+            reason,
+            named(&it.slice),
+            named(&it.dnn),
+            rate,
+            drops.packets.to_string(),
+            String::new(),
+        ]
+    };
+    let found = slices.iter().flat_map(|it| it.drops.iter().map(move |drops| (it, drops)));
+    let mut rows: Vec<Vec<String>> = found.map(row).collect();
+    rows.sort_unstable();
+    Table::new(&["dropped by slice", "slice", "dnn", "packets/s", "since start", ""], 3, rows)
 }
 
 /// Returns a row for each drop reason since the start.
@@ -186,11 +245,27 @@ mod tests {
             octets_per_s: 0,
             packets,
         };
+        let drop = |reason: &str, packets| SliceDrops {
+            reason: reason.to_owned(),
+            packets_per_s: packets,
+            packets,
+        };
         let view = TopView {
             elapsed_s: 2.0,
             total: 3,
             active: 1,
             sessions: vec![row],
+            slices: vec![
+                SliceRates {
+                    slice: "1-010203".to_owned(),
+                    sessions: 2,
+                    uplink_packets_per_s: 1234,
+                    dropped_per_s: 71,
+                    drops: vec![drop("no_rule", 1), drop("gate_closed", 70)],
+                    ..SliceRates::default()
+                },
+                SliceRates { dnn: "ims".to_owned(), sessions: 1, ..SliceRates::default() },
+            ],
             outcomes: vec![
                 outcome("forwarded_uplink", false, 2468),
                 outcome("no_rule", true, 1),
@@ -202,6 +277,12 @@ mod tests {
 3 sessions, 1 with traffic, 2.0 s
 subscriber       addresses  slice     dnn  up p/s  up Mb/s  down p/s  down Mb/s  seid
 001010000000007  10.45.0.2  1-010203  -    1.23 k    1.000         0      0.000  0x100000007
+slice     dnn  sessions  up p/s  up Mb/s  down p/s  down Mb/s  dropped p/s
+1-010203  -           2  1.23 k    0.000         0      0.000           71
+-         ims         1       0    0.000         0      0.000            0
+dropped by slice  slice     dnn  packets/s  since start
+gate_closed       1-010203  -           70           70
+no_rule           1-010203  -            1            1
 dropped because of  packets/s  since start
 gate_closed                70           70
 no_rule                     1            1

@@ -31,7 +31,7 @@ pub use capture_view::{CapturePlan, CapturePort, CaptureSubject, CapturedSession
 pub use drain_view::{DrainStage, DrainView};
 pub use health_view::{HealthView, Readiness};
 pub use rule_views::{FarView, ForwardingView, PdrView, QerView, RateView, UrrView};
-pub use top_view::{OutcomeRate, TopRow, TopView};
+pub use top_view::{OutcomeRate, SliceDrops, SliceRates, TopRow, TopView};
 pub use trace::{PacketView, Sample, Trace, TracedSession, WayView, protocol};
 
 /// An association with a control plane function.

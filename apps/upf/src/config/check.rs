@@ -44,7 +44,13 @@ fn unknown<'a>(
     Error::Value { path, what, meant }
 }
 
-fn within<T: PartialOrd + Display>(path: &str, value: T, low: T, high: T) -> Result<(), Error> {
+/// Checks that a value is within its bounds.
+pub(super) fn within<T: PartialOrd + Display>(
+    path: &str,
+    value: T,
+    low: T,
+    high: T,
+) -> Result<(), Error> {
     if (&low..=&high).contains(&&value) {
         return Ok(());
     }
@@ -114,7 +120,7 @@ fn check_limits(limits: &Limits, sessions: u32) -> Result<(), Error> {
 
 /// Checks the name of a node: an address or a domain name (TS 29.244 clause 8.2.38, RFC 1035
 /// clause 2.3.1).
-fn check_node_name(path: &str, id: &str) -> Result<(), Error> {
+pub(super) fn check_node_name(path: &str, id: &str) -> Result<(), Error> {
     if id.parse::<IpAddr>().is_ok() {
         return Ok(());
     }

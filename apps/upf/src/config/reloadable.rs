@@ -19,12 +19,14 @@ pub const RELOADABLE: &[&str] = &[
     "app.n4.heartbeat-s",
     "app.n4.keep-sessions-s",
     "app.n4.establishments-per-s",
+    "app.n4.limits",
     "app.limits.pdrs",
     "app.limits.fars",
     "app.limits.qers",
     "app.limits.urrs",
     "app.limits.filters",
     "app.limits.held-ms",
+    "app.slices",
     "app.gtp.probe-s",
     "app.gtp.t3-ms",
     "app.gtp.n3",
@@ -202,6 +204,8 @@ mod tests {
             it["app"]["predefined"] = json!({ "x": { "precedence": 1, "flows": [] } });
             it["app"]["sessions"] = json!(200);
             it["app"]["limits"] = json!({ "pdrs": 64 });
+            it["app"]["slices"] = json!([{ "s-nssai": { "sst": 1 }, "sessions": 7 }]);
+            it["app"]["n4"]["limits"] = json!([{ "smf": "10.4.0.0/16", "sessions": 7 }]);
         });
         assert_eq!(reasons, [""; 0]);
         assert_eq!(
@@ -211,10 +215,12 @@ mod tests {
                 "app.interfaces.x",
                 "app.limits.pdrs",
                 "app.n4.allow",
+                "app.n4.limits",
                 "app.n4.peers",
                 "app.pools",
                 "app.predefined.x",
                 "app.sessions",
+                "app.slices",
                 "ports.n6.steer",
             ]
         );

@@ -35,7 +35,7 @@ impl<R: Routes> Datapath<R> {
             let Some(packet) = packets.get_mut(usize::from(ue_packet.position)) else { continue };
             let octets = packet.len() as u64;
             let outcome = self.outcome(ue_packet, found, packet, routed, burst);
-            self.forwarder.counters.label(burst.tables, packet, outcome, octets);
+            self.forwarder.counters.label(burst.tables, packet, outcome, octets, *found);
         }
     }
 

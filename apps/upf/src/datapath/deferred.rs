@@ -124,7 +124,9 @@ impl<R: Routes> Datapath<R> {
             DeferredWork::Event(_) | DeferredWork::EndHold(..) | DeferredWork::Resolve(_) => return,
         };
         self.forwarder.restore_held(outcome, ue_packet, packet, context.burst());
-        self.forwarder.counters.label(context.tables, packet, outcome, octets);
+        let TurnContext { tables, turn } = context;
+        let rules = ue_packet.session.and_then(|session| tables.rules(turn, session));
+        self.forwarder.counters.label(tables, packet, outcome, octets, rules);
     }
 
     /// Sends an ICMP error about a packet that cannot be forwarded.

@@ -10,7 +10,8 @@ use super::lane_tables::{BurstContext, LaneTables, TurnContext};
 use super::outcome::Outcome;
 use crate::rules::layout::counter_slots::{EVENTS, event};
 use crate::rules::layout::drop_reason::DropReason;
-use crate::rules::layout::session_rules::Rules;
+use crate::rules::layout::session_rules::{Direction, Rules};
+use crate::rules::layout::slices::{BUDGETS, HoldBudget};
 use crate::session::SessionIndex;
 
 /// Sessions polled per turn.
@@ -29,6 +30,9 @@ struct BufferedSession {
     version: u32,
     /// Time until which packets are held, in ns of `CLOCK_MONOTONIC`.
     until: u64,
+    /// Packets that were held since, and the budgets that they count for; 0 for none.
+    packets: u32,
+    budgets: [u8; 2],
 }
 
 /// Decision about the held packets of a session.
@@ -52,7 +56,13 @@ impl BufferDecision {
             }
             Self::Discard => {
                 let discarded = context.turn.discard(key);
-                context.tables.count(DropReason::HoldDiscarded, discarded as u64, 0);
+                let (reason, packets) = (DropReason::HoldDiscarded, discarded as u64);
+                context.tables.count(reason, packets, 0);
+                let session = SessionIndex(key.number());
+                if let Some(rules) = context.tables.rules(context.turn, session) {
+                    let group = rules.group(Direction::Downlink);
+                    context.tables.count_in_group(group, reason, packets);
+                }
             }
             Self::Hold => {}
         }
@@ -80,13 +90,16 @@ struct BufferedSessions {
     /// By session: 1 + index in `sessions`, or 0.
     slots: Vec<u32>,
     next: usize,
+    /// Held packets by budget.
+    spent: Vec<u32>,
 }
 
 impl BufferedSessions {
     /// Creates an empty buffer for `sessions` sessions.
     fn new(sessions: usize) -> Self {
         let capacity = MAX_SESSIONS.min(sessions);
-        Self { sessions: Vec::with_capacity(capacity), slots: vec![0; sessions], next: 0 }
+        let (sessions, slots) = (Vec::with_capacity(capacity), vec![0; sessions]);
+        Self { sessions, slots, next: 0, spent: vec![0; BUDGETS + 1] }
     }
 
     /// Returns true if nothing is held.
@@ -107,8 +120,41 @@ impl BufferedSessions {
         self.sessions.get(self.position(session)?)
     }
 
+    /// Returns true if a budget is used up.
+    fn is_spent(&self, budget: &HoldBudget) -> bool {
+        self.spent.get(budget.number as usize).is_some_and(|spent| *spent >= budget.packets)
+    }
+
+    /// Adds packets to the budgets of a session, or takes them away.
+    fn spend(&mut self, budgets: [u8; 2], before: u32, after: u32) {
+        for budget in budgets.into_iter().filter(|budget| *budget != 0) {
+            if let Some(spent) = self.spent.get_mut(usize::from(budget)) {
+                *spent = spent.saturating_sub(before).saturating_add(after);
+            }
+        }
+    }
+
+    /// Sets the number of held packets of a session.
+    fn set_packets(&mut self, session: SessionIndex, packets: u32) {
+        let position = self.position(session);
+        if let Some(held) = position.and_then(|position| self.sessions.get_mut(position)) {
+            let before = std::mem::replace(&mut held.packets, packets);
+            let budgets = held.budgets;
+            self.spend(budgets, before, packets);
+        }
+    }
+
     /// Records that a packet of a session is held; false if too many sessions are.
     fn add(&mut self, held: BufferedSession) -> bool {
+        let is_added = self.add_session(held);
+        if is_added && let Some(packets) = self.get(held.session).map(|held| held.packets) {
+            self.set_packets(held.session, packets.saturating_add(1));
+        }
+        is_added
+    }
+
+    /// Adds a session unless it has held packets; false if too many sessions have.
+    fn add_session(&mut self, held: BufferedSession) -> bool {
         if let Some(position) = self.position(held.session) {
             if let Some(before) = self.sessions.get_mut(position) {
                 before.version = held.version;
@@ -133,6 +179,7 @@ impl BufferedSessions {
 
     fn forget(&mut self, position: usize) {
         let removed = self.sessions.swap_remove(position);
+        self.spend(removed.budgets, removed.packets, 0);
         for (session, value) in [
             (self.sessions.get(position).map(|held| held.session), position as u32 + 1),
             (Some(removed.session), 0),
@@ -226,8 +273,12 @@ impl DlBuffer {
         if let Some(before) = self.sessions.get(session) {
             until = before.until; // the limit runs from the first held packet
         }
-        let held = BufferedSession { session, version: rules.version(), until };
+        let limits = burst.tables.hold_budgets(burst.turn, rules);
+        let budgets = limits.map(|budget| budget.map_or(0, |budget| budget.number as u8));
+        let held =
+            BufferedSession { session, version: rules.version(), until, packets: 0, budgets };
         let is_full = burst.turn.held(key) + labelled >= most
+            || limits.iter().flatten().any(|budget| self.sessions.is_spent(budget))
             || burst.turn.held_packets() + self.labelled.len() >= self.most
             || self.labelled.len() == self.labelled.capacity();
         if is_full || until <= now || !self.sessions.add(held) {
@@ -249,8 +300,9 @@ impl DlBuffer {
         let held = self.sessions.get(session).filter(|held| held.version != rules.version())?;
         let decision = held.decide(Some(rules), u64::MAX);
         // Packets labelled just now are not held yet; the next turn resumes them.
-        if !self.labelled.contains(&session) {
-            self.sessions.remove(session);
+        match self.labelled.iter().filter(|held| **held == session).count() {
+            0 => self.sessions.remove(session),
+            labelled => self.sessions.set_packets(session, labelled as u32),
         }
         Some(decision)
     }
@@ -334,8 +386,13 @@ mod tests {
     #[test]
     fn all_sessions_are_polled_in_turn() {
         let mut held = BufferedSessions::new(1000);
-        let one =
-            |session| BufferedSession { session: SessionIndex(session), version: 1, until: 9 };
+        let one = |session| BufferedSession {
+            session: SessionIndex(session),
+            version: 1,
+            until: 9,
+            packets: 0,
+            budgets: [0; 2],
+        };
         assert!((0..100).all(|session| held.add(one(session * 7))));
         assert!(held.add(one(7)), "the session has held packets already");
         assert!(!held.add(one(1000)), "the session does not exist");
@@ -356,5 +413,31 @@ mod tests {
         assert!(!has(&held, 7) && !held.is_empty());
         (0..100).for_each(|session| held.remove(SessionIndex(session * 7)));
         assert!(held.is_empty() && held.slots.iter().all(|slot| *slot == 0));
+    }
+
+    #[test]
+    fn budgets_count_what_is_held() {
+        let mut held = BufferedSessions::new(10);
+        let one = |session, budgets| BufferedSession {
+            session: SessionIndex(session),
+            version: 1,
+            until: 9,
+            packets: 0,
+            budgets,
+        };
+        let budget = |number, packets| HoldBudget { number, packets };
+        for _ in 0..3 {
+            assert!(held.add(one(1, [1, 65])) && held.add(one(2, [1, 0])));
+        }
+        assert!(!held.add(one(10, [1, 65])), "the session does not exist");
+        assert_eq!((held.spent[0], held.spent[1], held.spent[65]), (0, 6, 3));
+        assert!(held.is_spent(&budget(1, 6)) && !held.is_spent(&budget(1, 7)));
+        assert!(held.is_spent(&budget(2, 0)) && !held.is_spent(&budget(1000, 0)));
+        held.set_packets(SessionIndex(1), 1);
+        assert_eq!((held.spent[1], held.spent[65]), (4, 1));
+        held.remove(SessionIndex(2));
+        assert_eq!((held.spent[1], held.spent[65]), (1, 1));
+        held.poll(|_| BufferDecision::Resume, |_, _| ());
+        assert!(held.spent.iter().all(|spent| *spent == 0));
     }
 }

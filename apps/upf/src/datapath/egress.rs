@@ -129,7 +129,7 @@ impl<R: Routes> Forwarder<R> {
                 },
                 RouteLookup::Fallback(reason) => self.unrouted(routed, to, *reason, burst),
             };
-            self.counters.label(burst.tables, packet, outcome, octets);
+            self.counters.label(burst.tables, packet, outcome, octets, Some(rules));
         }
     }
 

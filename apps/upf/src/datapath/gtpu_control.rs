@@ -73,7 +73,7 @@ impl GtpuControl {
             }
             _ => Outcome::Drop(DropReason::GtpMessage),
         };
-        forwarder.counters.label(context.tables, packet, outcome, octets);
+        forwarder.counters.label(context.tables, packet, outcome, octets, None);
     }
 
     /// Answers an echo request, to its source port (TS 29.281 clauses 4.4.2.2, 7.2.1).

@@ -12,7 +12,11 @@ use super::classify::{self, BlocksInTurn, Classifier};
 use crate::config::nat_plan::BUCKET;
 use crate::rules::layout::drop_reason::{CONFIGURED, DropReason, HOLDING};
 use crate::rules::layout::nat_tables::{NAT_BLOCKS, NAT_PORTS, NAT_USERS, NatBlock, NatUser};
-use crate::rules::layout::session_rules::{Block, Rules};
+use crate::rules::layout::session_rules::{Block, Direction, Rules};
+use crate::rules::layout::slices::{
+    HOLD_BUDGETS, HoldBudget, SLICE_COUNTERS, SLICE_WORDS, SliceGroup, forwarded_words,
+    outcome_word, smf_entry,
+};
 use crate::rules::layout::{
     FRAMED_ANY, Framed, SessionRef, TeidLayout, TunnelKey, UeKey, counter_slots as state, table,
 };
@@ -47,6 +51,10 @@ pub struct LaneTables {
     pub events: LanePending,
     /// Packets and octets by drop reason.
     pub drop_reasons: LaneState<DROP_REASON_WORDS>,
+    /// Packets and octets by slice and DNN.
+    pub slice_counters: LaneState<SLICE_WORDS>,
+    /// Limits of held packets, by slice and DNN, and by SMF.
+    pub hold_budgets: ArrayReader<HoldBudget>,
     /// Users whose packets are translated, by session index.
     pub nat_users: ArrayReader<NatUser>,
     /// Owners of blocks of external ports.
@@ -72,6 +80,8 @@ impl LaneTables {
             state: lane.state(table::STATE, Shape::Owner)?,
             events: lane.pending(table::EVENTS)?,
             drop_reasons: lane.state(table::CAUSES, Shape::PerLane)?,
+            slice_counters: lane.state(SLICE_COUNTERS, Shape::PerLane)?,
+            hold_budgets: lane.array(HOLD_BUDGETS)?,
             nat_users: lane.array(NAT_USERS)?,
             nat_blocks: lane.array(NAT_BLOCKS)?,
             nat_ports: lane.state(NAT_PORTS, Shape::Owner)?,
@@ -84,6 +94,29 @@ impl LaneTables {
         let words = self.drop_reasons.at(EntryId(reason as u32));
         words.add(0, packets);
         words.add(1, octets);
+    }
+
+    /// Counts packets of sessions in a group that are not forwarded.
+    #[cold]
+    pub(crate) fn count_in_group(&self, group: SliceGroup, reason: DropReason, packets: u64) {
+        self.slice_counters.at(group.entry()).add(outcome_word(reason), packets);
+    }
+
+    /// Adds forwarded packets and octets of sessions in a group.
+    #[inline]
+    pub(crate) fn add_forwarded(&self, group: SliceGroup, direction: Direction, counts: [u64; 2]) {
+        let words = self.slice_counters.at(group.entry());
+        for (word, count) in forwarded_words(direction as usize).into_iter().zip(counts) {
+            words.add(word, count);
+        }
+    }
+
+    /// Returns the limits of held packets of a session: of its slice and of its SMF.
+    #[cold]
+    pub(crate) fn hold_budgets(&self, turn: &Turn, rules: &Rules) -> [Option<HoldBudget>; 2] {
+        let budget = |index| self.hold_budgets.get(turn, index).copied();
+        let group = rules.group(Direction::Downlink);
+        [budget(group.index()), rules.smf().and_then(|peer| budget(smf_entry(peer)))]
     }
 
     /// Publishes the number of packets that the lane holds. It remains readable if the lane is

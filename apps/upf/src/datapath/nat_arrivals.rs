@@ -118,7 +118,7 @@ impl<R: Routes> Arrivals<'_, R> {
                 }
                 Ok(None) => {}
                 Err(outcome) => {
-                    self.forwarder.counters.label(context.tables, packet, outcome, octets);
+                    self.forwarder.counters.label(context.tables, packet, outcome, octets, None);
                 }
             }
         }
@@ -214,7 +214,7 @@ impl<R: Routes> Arrivals<'_, R> {
             Progress::Whole => {}
             Progress::Incomplete | Progress::Linux => {
                 let outcome = Outcome::Drop(DropReason::OuterFragment);
-                self.forwarder.counters.label(tables, packet, outcome, octets);
+                self.forwarder.counters.label(tables, packet, outcome, octets, None);
                 return Ok(None);
             }
             Progress::Refused => return Err(Outcome::Drop(DropReason::OuterFragmentRefused)),
@@ -228,7 +228,7 @@ impl<R: Routes> Arrivals<'_, R> {
                 match session.and_then(|it| self.pass_to_owner(packet, instance, it, context.turn))
                 {
                     Some(outcome) => {
-                        self.forwarder.counters.label(tables, packet, outcome, octets);
+                        self.forwarder.counters.label(tables, packet, outcome, octets, None);
                         Ok(None)
                     }
                     None => Ok(Some(port)),

@@ -215,7 +215,7 @@ impl<R: Routes> Datapath<R> {
             Progress::Refused => Outcome::Drop(DropReason::OuterFragmentRefused),
             Progress::Linux => Outcome::Linux,
         };
-        self.forwarder.counters.label(tables, packet, outcome, octets);
+        self.forwarder.counters.label(tables, packet, outcome, octets, None);
         false
     }
 

@@ -172,6 +172,12 @@ impl Associations {
         self.by_name.is_empty()
     }
 
+    /// Returns the maximum number of associations.
+    #[must_use]
+    pub fn capacity(&self) -> u16 {
+        u16::try_from(self.slots.len()).unwrap_or(u16::MAX)
+    }
+
     /// Returns the association with an index.
     #[must_use]
     pub fn get(&self, index: u16) -> Option<&Association> {

@@ -13,6 +13,7 @@ mod drain_state;
 mod heartbeat;
 mod node_messages;
 mod peer_search;
+mod quotas;
 mod report_receivers;
 mod session_followers;
 mod smf_set;
@@ -31,6 +32,7 @@ use self::attach::{BLOCK, begin};
 use self::drain::Drain;
 use self::drain_state::DrainState;
 use self::heartbeat::Heartbeats;
+use self::quotas::Quotas;
 use self::session_followers::{RecoverySet, SessionCounts};
 use super::access_list::AccessList;
 use super::associations::{Association, Associations};
@@ -39,6 +41,7 @@ use super::paths::{Markers, Paths};
 use super::sessions::Sessions;
 use super::{Outbox, Request, Requests};
 use crate::config::Settings;
+use crate::rules::layout::slices::SliceLabels;
 use crate::time::{MILLISECOND, Now, SECOND};
 use crate::transactions::{ResponseCache, SEQUENCES};
 use crate::usage::{ReportContext, Usage, UsageStatistics};
@@ -47,6 +50,7 @@ pub use self::admission::SourceFault;
 pub use self::attach::{AttachError, Keep, NodeRecord, NodeTables};
 pub use self::drain::DrainStatus;
 pub use self::node_messages::Identity;
+pub use self::quotas::{EstablishmentOutcome, LimitedSessions};
 
 /// Writer of the node record, owned or shared.
 pub type Cell<V> = Box<dyn DerefMut<Target = RecordWriter<V>> + Send>;
@@ -71,6 +75,7 @@ pub struct Node {
     paths: Paths,
     markers: Markers,
     overload: Option<Overload>,
+    quotas: Quotas,
     /// Time of the last refusal as congestion, in nanoseconds of `CLOCK_MONOTONIC`.
     congested_at: Option<u64>,
     versions: Limiter,
@@ -161,6 +166,7 @@ impl Node {
             paths: Paths::new(settings),
             markers: Markers::default(),
             overload: n4.establishments_per_s.map(Overload::new),
+            quotas: Quotas::new(settings),
             congested_at: None,
             versions: Limiter::new(VERSION_ANSWERS, VERSION_ANSWERS),
             sessions,
@@ -173,6 +179,7 @@ impl Node {
             life: t1.saturating_mul(n4.n1.into()),
             settings: settings.clone(),
         };
+        node.quotas.limit_all(&node.peers, &mut node.sessions)?;
         let places: Vec<u16> = node.peers.iter().map(|found| found.peer.index).collect();
         places.into_iter().for_each(|index| node.heartbeats.begin(now, index));
         session_followers::recover_slice(&mut NodeContext { node: &mut node, now, out });
@@ -257,6 +264,18 @@ impl Node {
     #[must_use]
     pub const fn rules(&self) -> [u64; 5] {
         self.counts.rules()
+    }
+
+    /// Returns the sessions of each slice with limits.
+    #[must_use]
+    pub fn limited_slices(&self) -> Vec<LimitedSessions> {
+        self.quotas.limited_slices(&self.sessions)
+    }
+
+    /// Returns the sessions of the control plane functions of each entry of `app.n4.limits`.
+    #[must_use]
+    pub fn limited_smfs(&self) -> Vec<LimitedSessions> {
+        self.quotas.limited_smfs(&self.peers, &self.sessions)
     }
 
     /// Returns the associations.
@@ -407,6 +426,11 @@ pub struct Statistics {
     pub repeated: u64,
     /// Requests refused because of their source, by message type and reason.
     pub sources_refused: BTreeMap<(u8, SourceFault), u64>,
+    /// Establishments by slice, DNN and outcome.
+    pub establishments: BTreeMap<(SliceLabels, EstablishmentOutcome), u64>,
+    /// Establishments refused because of the limits of their SMF, by the entry of `app.n4.limits`
+    /// and limit.
+    pub smfs_refused: BTreeMap<(String, EstablishmentOutcome), u64>,
     /// Discarded datagrams by reason.
     pub discarded: BTreeMap<Discarded, u64>,
     /// Associations set up.

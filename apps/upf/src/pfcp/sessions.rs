@@ -13,6 +13,7 @@ mod lane_wait;
 mod modification;
 mod session_messages;
 mod session_table;
+mod session_tally;
 
 use std::net::IpAddr;
 
@@ -24,8 +25,9 @@ use self::draft::{CompletedDraft, Created, Draft, DraftContext};
 use self::lane_wait::LaneWait;
 use self::modification::UrrChange;
 use self::session_messages::{
-    Response, check, cp_fseid, created, network, refusal_of, refused_by, seid_of, supi, up_seid,
+    Response, check, cp_fseid, created, refusal_of, refused_by, seid_of, supi, up_seid,
 };
+use self::session_tally::{SessionOwner, SessionTally};
 use super::{NodeName, Peer, RequestKey};
 use crate::alloc::{Addresses, Family, SessionIndices, first_generation};
 use crate::config::Settings;
@@ -38,6 +40,7 @@ use crate::time::{Now, SECOND};
 use crate::usage::Meter;
 
 pub use self::modification::is_in;
+pub(super) use self::session_messages::{name_of, network};
 pub use self::session_table::SessionsError;
 pub use crate::session::{Network, Refusal};
 
@@ -74,6 +77,7 @@ pub struct Sessions {
     places: SessionIndices,
     addresses: Addresses,
     published: Published,
+    tally: SessionTally,
     lane_wait: LaneWait,
     /// Usage reports in the response to the last request.
     reported: Vec<UsageReport>,
@@ -314,19 +318,35 @@ impl Sessions {
     }
 
     /// Claims the UE addresses after a change and puts those before it, if no longer used, into
-    /// quarantine.
+    /// quarantine. Counts the session for its slice and association.
     fn exchange_addresses(&mut self, before: Option<&Session>, after: Option<&Session>, now: Now) {
         let had = before.map(|session| self.users_of(session)).unwrap_or_default();
         let has = after.map(|session| self.users_of(session)).unwrap_or_default();
         has.iter().for_each(|key| self.addresses.claim(key));
         let gone = had.iter().filter(|key| !has.contains(key));
         gone.for_each(|key| self.addresses.put_to_rest(key, now.monotonic));
+        self.count_owners(before, after);
+    }
+
+    /// Counts a session by its slice and association before and after a change.
+    fn count_owners(&mut self, before: Option<&Session>, after: Option<&Session>) {
+        let published = &self.published;
+        let [before, after] =
+            [before, after].map(|it| it.map(|session| owner_in(published, session)));
+        self.tally.exchange(before, after);
     }
 
     fn users_of(&self, session: &Session) -> Vec<UeKey> {
         let users = keys(session, self.published.context()).users;
         users_of(session, users, &self.network, &self.addresses)
     }
+}
+
+/// Returns what a session counts for.
+fn owner_in(published: &Published, session: &Session) -> SessionOwner {
+    let (group, slice, peer) =
+        (published.slices().group_of(session), session.s_nssai, session.peer);
+    SessionOwner { group, slice, peer }
 }
 
 /// Returns the UE addresses of a session: the lookup keys `users`, and pool addresses that no key

@@ -14,6 +14,8 @@
 mod framed_networks;
 mod nat_blocks;
 mod nat_log;
+mod publish_error;
+mod slice_groups;
 mod slot_allocator;
 mod table_recovery;
 #[cfg(test)]
@@ -22,71 +24,25 @@ mod tests;
 use std::sync::Arc;
 
 use fastlane::slow::SlowPath;
-use fastlane::table::{
-    ArrayWriter, GracePeriods, HashWriter, Lpm4Writer, Lpm6Writer, State, TableError,
-};
+use fastlane::table::{ArrayWriter, GracePeriods, HashWriter, Lpm4Writer, Lpm6Writer, State};
 
 use self::framed_networks::{FramedNetworks, NetworkError};
 use self::nat_blocks::{Assigned, NatBlocks};
+use self::slice_groups::SliceGroups;
 use self::slot_allocator::IndexAllocator;
-use super::compile::{CompileError, Compiled, Context, FramedRoute, LookupKeys, compile, keys};
+use super::compile::{Compiled, Context, FramedRoute, LookupKeys, compile, keys};
 use super::layout::counter_slots::WORDS;
 use super::layout::nat_tables::{NAT_BLOCKS, NAT_USERS, NatBlock, NatUser};
 use super::layout::session_rules::{Block, CHAIN, Rules};
+use super::layout::slices::{HOLD_BUDGETS, HoldBudget, SLICES, SliceRecord};
 use super::layout::{Framed, SessionRef, TunnelKey, UeKey, table};
 use super::{BoxedWriter, Events, Private, TablesError};
 use crate::session::{Session, SessionIndex};
 
 pub use nat_blocks::NatCounts;
+pub use publish_error::PublishError;
+pub use slice_groups::{SliceTables, SliceTablesMut};
 pub use table_recovery::Recovered;
-
-/// Reason why a session cannot be published. Nothing has changed then.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PublishError {
-    /// Its rules cannot be compiled.
-    #[error(transparent)]
-    Compile(#[from] CompileError),
-    /// A table refused an entry.
-    #[error(transparent)]
-    Table(#[from] TableError),
-    /// No free entry.
-    #[error("no {0} is free; raise `app.sessions` or `app.limits.complex-sessions`")]
-    Exhausted(&'static str),
-    /// No free block of external ports.
-    #[error(
-        "no block of external ports is free; add addresses to `nat` of the N6 interface, or lower \
-         its `ports-per-user`"
-    )]
-    NatExhausted,
-    /// Another session has one of its tunnels.
-    #[error("tunnel {teid:#010x} belongs to session {}; choose another", session.0)]
-    Tunnel {
-        /// Tunnel endpoint identifier.
-        teid: u32,
-        /// Session that owns it.
-        session: SessionIndex,
-    },
-    /// Another session has one of its UE addresses in the network instance.
-    #[error("a UE address of the session belongs to session {}; choose another", session.0)]
-    User {
-        /// Lookup key of the address.
-        key: UeKey,
-        /// Session that owns it.
-        session: SessionIndex,
-    },
-    /// Another session has one of the networks behind its UE.
-    #[error(
-        "the network {}/{} belongs to session {}; choose another",
-        route.address, route.length, session.0
-    )]
-    Network {
-        /// Prefix and network instance.
-        route: FramedRoute,
-        /// Session that owns it.
-        session: SessionIndex,
-    },
-}
 
 /// Tables of rules and lookup keys.
 pub struct Tables {
@@ -110,6 +66,10 @@ pub struct Tables {
     pub nat_users: BoxedWriter<ArrayWriter<NatUser>>,
     /// Owners of blocks of external ports.
     pub nat_blocks: BoxedWriter<ArrayWriter<NatBlock>>,
+    /// Slices and DNNs of the groups that sessions are counted in.
+    pub slices: BoxedWriter<ArrayWriter<SliceRecord>>,
+    /// Limits of held packets, by group and association.
+    pub hold_budgets: BoxedWriter<ArrayWriter<HoldBudget>>,
     /// Pending events of sessions.
     pub events: Events,
     /// Grace periods of the lanes that read the tables.
@@ -133,6 +93,8 @@ impl Tables {
             state: slow.state(table::STATE)?,
             nat_users: Box::new(slow.array_writer(NAT_USERS)?),
             nat_blocks: Box::new(slow.array_writer(NAT_BLOCKS)?),
+            slices: Box::new(slow.array_writer(SLICES)?),
+            hold_budgets: Box::new(slow.array_writer(HOLD_BUDGETS)?),
             events: Events::Attached(slow.pending(table::EVENTS)?),
             grace_periods: slow.grace_periods(),
         })
@@ -155,6 +117,8 @@ impl Tables {
             state: memory.state(table::STATE)?,
             nat_users: memory.array(NAT_USERS)?,
             nat_blocks: memory.array(NAT_BLOCKS)?,
+            slices: memory.array(SLICES)?,
+            hold_budgets: memory.array(HOLD_BUDGETS)?,
             events: Events::Private(memory.pending(table::EVENTS)?),
             grace_periods: GracePeriods::new(Arc::clone(memory.readers())),
         })
@@ -176,6 +140,7 @@ pub struct Published {
     slots: IndexAllocator,
     networks: FramedNetworks,
     nat: NatBlocks,
+    slices: SliceGroups,
     /// True if the published rules of a version are those that the current context compiles to.
     is_trusted: bool,
 }
@@ -199,19 +164,33 @@ impl Published {
     /// Opens the tables with their content. Unless they are new, call [`recover`](Self::recover)
     /// next.
     #[must_use]
-    pub fn open(tables: Tables, context: Context) -> Self {
+    pub fn open(mut tables: Tables, context: Context) -> Self {
         let sessions = tables.rules.capacity();
         let slots = IndexAllocator::new(sessions, tables.state.capacity(), &tables.grace_periods);
         let blocks = IndexAllocator::new(0, tables.blocks.capacity(), &tables.grace_periods);
         let networks = FramedNetworks::new(&tables);
         let nat = NatBlocks::new(context.nat.clone(), &tables);
-        Self { tables, context, blocks, slots, networks, nat, is_trusted: true }
+        let slices = SliceGroups::open(&mut tables);
+        Self { tables, context, blocks, slots, networks, nat, slices, is_trusted: true }
     }
 
     /// Declares the published rules outdated, since they were compiled with another context.
     /// [`recover`](Self::recover) then publishes everything anew.
     pub fn distrust(&mut self) {
         self.is_trusted = false;
+    }
+
+    /// Returns the groups that sessions are counted in.
+    #[must_use]
+    pub const fn slices(&self) -> SliceTables<'_> {
+        let Self { slices: groups, tables, context, .. } = self;
+        SliceTables { groups, tables, network: &context.network }
+    }
+
+    /// Returns the groups that sessions are counted in, and their limits, for changes.
+    pub const fn slices_mut(&mut self) -> SliceTablesMut<'_> {
+        let Self { slices: groups, tables, context, .. } = self;
+        SliceTablesMut { groups, tables, network: &context.network }
     }
 
     /// Checks if a session can be published, as far as is known in advance. Call it before the
@@ -283,6 +262,7 @@ impl Published {
         session: &Session,
     ) -> Result<(), PublishError> {
         let mut compiled = compile(session, &self.context)?;
+        compiled.rules.set_owner(self.slices_mut().assign(session), session.peer);
         let block = self.nat.assign(&mut self.tables, session, &compiled.users);
         let old = before.map(|before| keys(before, &self.context));
         let mut added = AddedEntries::default();

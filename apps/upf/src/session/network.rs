@@ -87,6 +87,13 @@ impl Network {
         index.and_then(|index| InstanceId::try_from(index).ok()).or_else(unlisted)
     }
 
+    /// Returns the name of a network instance of the settings.
+    #[must_use]
+    pub fn name(&self, instance: InstanceId) -> Option<&str> {
+        let name = self.names.get(usize::from(instance)).map(String::as_str);
+        name.filter(|name| !name.is_empty())
+    }
+
     /// Reads the Network Instance of a PDI or of forwarding parameters, if there is one.
     ///
     /// # Errors

@@ -269,6 +269,26 @@ fn mutants_of_recorded_messages_are_answered_by_the_rules_and_change_nothing_if_
     assert!(shown > LEAST && accepted > LEAST / 20, "{accepted} of {shown}");
 }
 
+/// Open5GS names slice and DNN, most others only a network instance.
+#[test]
+fn recorded_sessions_are_counted_by_what_their_smf_names() {
+    for life in lives() {
+        let mut world = World::new();
+        life.requests.iter().for_each(|request| world.play(request));
+        let counted = world.node.statistics().establishments.iter();
+        let counted: Vec<_> = counted
+            .map(|((it, outcome), count)| (&*it.slice, &*it.dnn, outcome.name(), *count))
+            .collect();
+        let expected = match &life.name {
+            name if name.starts_with("open5gs") || name.starts_with("derived") => ("1", "internet"),
+            // Without a network instance, or with one that the settings do not name.
+            name if name.starts_with("pfcpsim") || name.starts_with("oai") => ("", ""),
+            _ => ("", "internet"),
+        };
+        assert_eq!(counted, [(expected.0, expected.1, "accepted", 1)], "{}", life.name);
+    }
+}
+
 const SETTINGS: &str = r#"{
     "node-id": "10.4.0.1",
     "n4": { "addresses": ["10.4.0.1"], "t1-ms": 1000, "n1": 2, "heartbeat-s": 3600 },

@@ -8,6 +8,7 @@ mod test_lane;
 mod buffering;
 mod charging;
 mod compiled_rules;
+mod counted_slices;
 mod downlink;
 mod fixed_next_hop;
 mod golden;

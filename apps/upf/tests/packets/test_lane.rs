@@ -24,6 +24,9 @@ use upf::rules::layout::TeidLayout;
 use upf::rules::layout::drop_reason::{DROP_REASONS, DropReason, ENTRIES};
 use upf::rules::layout::nat_tables::{NAT_BLOCKS, NAT_PORTS, NAT_USERS, NatBlock, NatUser};
 use upf::rules::layout::session_rules::{Block, Rules, flag, forwarding};
+use upf::rules::layout::slices::{
+    GROUP_ENTRIES, HOLD_BUDGETS, HoldBudget, SLICE_COUNTERS, SLICE_WORDS,
+};
 use upf::rules::layout::table;
 use upf::rules::layout::{SessionRef, TunnelKey, UeKey};
 use upf::session::{InstanceId, SessionIndex};
@@ -128,6 +131,8 @@ pub(crate) struct TableAccess {
     pub(crate) nat_users: ArrayWriter<NatUser>,
     pub(crate) nat_blocks: ArrayWriter<NatBlock>,
     pub(crate) nat_ports: State<8>,
+    pub(crate) slice_counters: State<SLICE_WORDS>,
+    pub(crate) hold_budgets: ArrayWriter<HoldBudget>,
     drop_reasons: State<2>,
 }
 
@@ -156,11 +161,14 @@ pub(crate) fn tables() -> (LaneTables, TableAccess) {
     let state = make(Spec::state::<8>(table::STATE, 2 * SESSIONS, 0));
     let events = make(Spec::pending(table::EVENTS, SESSIONS, 1));
     let drop_reasons = make(Spec::state::<2>(table::CAUSES, ENTRIES, 1));
+    let slice_counters = make(Spec::state::<SLICE_WORDS>(SLICE_COUNTERS, GROUP_ENTRIES, 1));
+    let budgets = make(Spec::array::<HoldBudget>(HOLD_BUDGETS, GROUP_ENTRIES + 1024));
     let nat_users = make(Spec::array::<NatUser>(NAT_USERS, SESSIONS));
     let nat_blocks = make(Spec::array::<NatBlock>(NAT_BLOCKS, 4096));
     let nat_ports = make(Spec::state::<8>(NAT_PORTS, 32_768, 0));
     let state_of = |memory| State::<8>::attach(memory).expect("state");
     let causes_of = |memory| State::<2>::attach(memory).expect("state");
+    let slice_counters = State::<SLICE_WORDS>::attach(&slice_counters).expect("state");
     let lane_tables = LaneTables {
         rules: ArrayReader::attach(&rules).expect("rules"),
         blocks: ArrayReader::attach(&blocks).expect("blocks"),
@@ -172,6 +180,8 @@ pub(crate) fn tables() -> (LaneTables, TableAccess) {
         state: state_of(&state).lane(0),
         events: Pending::attach(&events).expect("events").lane(0),
         drop_reasons: causes_of(&drop_reasons).lane(0),
+        slice_counters: slice_counters.lane(0),
+        hold_budgets: ArrayReader::attach(&budgets).expect("budgets"),
         nat_users: ArrayReader::attach(&nat_users).expect("users"),
         nat_blocks: ArrayReader::attach(&nat_blocks).expect("blocks"),
         nat_ports: state_of(&nat_ports).lane(0),
@@ -183,6 +193,8 @@ pub(crate) fn tables() -> (LaneTables, TableAccess) {
         tunnels: HashWriter::attach(&tunnels, &readers).expect("tunnels"),
         state: state_of(&state),
         events: Pending::attach(&events).expect("events"),
+        slice_counters,
+        hold_budgets: ArrayWriter::attach(&budgets, &readers).expect("budgets"),
         nat_users: ArrayWriter::attach(&nat_users, &readers).expect("users"),
         nat_blocks: ArrayWriter::attach(&nat_blocks, &readers).expect("blocks"),
         nat_ports: state_of(&nat_ports),

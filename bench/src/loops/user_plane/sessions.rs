@@ -16,6 +16,7 @@ use upf::rules::Capacities;
 use upf::rules::compile::Context;
 use upf::rules::layout::TeidLayout;
 use upf::rules::layout::nat_tables::{NAT_BLOCKS, NAT_PORTS, NAT_USERS, NatUser};
+use upf::rules::layout::slices::{HOLD_BUDGETS, SLICE_COUNTERS, SLICE_WORDS};
 use upf::rules::layout::table;
 use upf::rules::publish::Published;
 use upf::rules::{BoxedWriter, Private, Tables as Written};
@@ -263,6 +264,9 @@ impl Sessions {
         memory.memory(table::CAUSES, |most| {
             Spec::state::<DROP_REASON_WORDS>("causes", most, lanes)
         })?;
+        memory.memory(SLICE_COUNTERS, |most| {
+            Spec::state::<SLICE_WORDS>(SLICE_COUNTERS, most, lanes)
+        })?;
         memory.memory(table::EVENTS, |most| Spec::pending("events", most, lanes))?;
         let _published = users.publish(Written::private(&memory)?, &settings)?;
         let nat_users = nat_users_with_fixed_keys(&memory, users.count)?;
@@ -316,6 +320,8 @@ impl Sessions {
             state: State::attach(&self.table(table::STATE)?)?.lane(lane),
             events: Pending::attach(&self.table(table::EVENTS)?)?.lane(lane),
             drop_reasons: self.causes()?.lane(lane),
+            slice_counters: self.memory.state(SLICE_COUNTERS)?.lane(lane),
+            hold_budgets: ArrayReader::attach(&self.table(HOLD_BUDGETS)?)?,
             nat_users: ArrayReader::attach(&self.table(NAT_USERS)?)?,
             nat_blocks: ArrayReader::attach(&self.table(NAT_BLOCKS)?)?,
             nat_ports: self.memory.state(NAT_PORTS)?.lane(lane),

@@ -19,8 +19,47 @@ pub struct TopView {
     pub active: usize,
     /// Busiest sessions, by octets per second of both directions.
     pub sessions: Vec<TopRow>,
+    /// Slices and DNNs.
+    #[serde(default)]
+    pub slices: Vec<SliceRates>,
     /// All outcomes of packets.
     pub outcomes: Vec<OutcomeRate>,
+}
+
+/// Rates of all sessions of a slice and a DNN.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct SliceRates {
+    /// Network slice, as `1-010203` or `1`; empty without S-NSSAI; `other`.
+    pub slice: String,
+    /// Data network name, or network instance if the sessions have none; `other`.
+    pub dnn: String,
+    /// Number of sessions.
+    pub sessions: usize,
+    /// Uplink packets forwarded per second.
+    pub uplink_packets_per_s: u64,
+    /// Octets of these, as they arrived, per second.
+    pub uplink_octets_per_s: u64,
+    /// Downlink packets forwarded per second.
+    pub downlink_packets_per_s: u64,
+    /// Octets of these, as they arrived, per second.
+    pub downlink_octets_per_s: u64,
+    /// Packets dropped per second.
+    pub dropped_per_s: u64,
+    /// Dropped packets by reason, as far as there are any.
+    pub drops: Vec<SliceDrops>,
+}
+
+/// Packets of a slice and a DNN that were dropped for a reason.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct SliceDrops {
+    /// Name of the reason, as in `upf_packets_total`.
+    pub reason: String,
+    /// Packets per second.
+    pub packets_per_s: u64,
+    /// Packets since the start of the fast path.
+    pub packets: u64,
 }
 
 /// Session with rates of what its first URR counts: inner IP packets.

@@ -72,7 +72,7 @@ impl NodeTables {
         let record: Cell<NodeRecord> = Box::new(slow.record_writer(table::NODE)?);
         let context = context(settings)?;
         let fingerprint = context.fingerprint();
-        let published = published(Tables::attach(slow)?, context, &record);
+        let published = published(Tables::attach(slow)?, context, &record, settings)?;
         Ok(Self {
             record,
             peers: Box::new(slow.array_writer(table::PEERS)?),
@@ -94,7 +94,7 @@ impl NodeTables {
         let record: Cell<NodeRecord> = memory.record(table::NODE)?;
         let context = context(settings)?;
         let fingerprint = context.fingerprint();
-        let published = published(Tables::private(memory)?, context, &record);
+        let published = published(Tables::private(memory)?, context, &record, settings)?;
         Ok(Self {
             record,
             peers: memory.array(table::PEERS)?,
@@ -109,13 +109,19 @@ fn context(settings: &Settings) -> Result<Context, AttachError> {
 }
 
 /// Opens the published rules. Rules made with another context are compiled again.
-fn published(tables: Tables, context: Context, record: &Cell<NodeRecord>) -> Published {
+fn published(
+    tables: Tables,
+    context: Context,
+    record: &Cell<NodeRecord>,
+    settings: &Settings,
+) -> Result<Published, TableError> {
     let fingerprint = context.fingerprint();
     let mut published = Published::open(tables, context);
+    published.slices_mut().set_limits(&settings.slices)?;
     if record.get().is_some_and(|record| record.context != fingerprint) {
         published.distrust();
     }
-    published
+    Ok(published)
 }
 
 fn sessions(settings: &Settings, store: Store, published: Published) -> Sessions {

@@ -5,6 +5,7 @@ use fastlane_pfcp::{Cause, Fault, HeaderError, Message, MessageType};
 
 use super::admission::{Admission, SourceFault};
 use super::association_server::{PendingRequest, Removal, RemovalStep};
+use super::quotas::{self, EstablishmentOutcome};
 use super::session_followers::SessionChange;
 use super::{
     Discarded, NodeContext, RequestPath, admission, association_client, association_server,
@@ -164,6 +165,13 @@ fn session_request(
         cx.node.answers.keep(cx.now, key, bytes.clone());
         return Some(bytes);
     }
+    if let Some(bytes) = is_new.then(|| quotas::refuse(cx, message)).flatten() {
+        cx.node.count_answer_of(&bytes);
+        // Stored for the same reason. Sent here, since it does not say that the node is congested.
+        cx.node.answers.keep(cx.now, key, bytes.clone());
+        cx.out.send(Some(path.local), path.from, bytes);
+        return None;
+    }
     let found = NodeName::of(message).and_then(|name| cx.node.peers.find(&name));
     let index = found.map(|found| found.peer.index);
     if cx.node.is_removing_session(index, message.header.seid.unwrap_or(0)) {
@@ -196,6 +204,11 @@ fn carry_out(
         MessageType::SESSION_ESTABLISHMENT_REQUEST => {
             let bytes = cx.node.sessions.establish(message, context);
             let after = established(&bytes).and_then(|id| cx.node.sessions.get(id));
+            let outcome = match &after {
+                Some(_) => EstablishmentOutcome::Accepted,
+                None => EstablishmentOutcome::Refused,
+            };
+            quotas::count(cx, message, outcome, after.as_ref());
             (bytes, SessionChange { before: None, after })
         }
         MessageType::SESSION_MODIFICATION_REQUEST => {

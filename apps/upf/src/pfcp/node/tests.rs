@@ -3,6 +3,7 @@
 mod association_procedures;
 mod draining;
 mod hostile;
+mod limits_of_slices;
 mod markers;
 mod ours;
 mod removals;

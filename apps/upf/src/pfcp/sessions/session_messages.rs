@@ -128,10 +128,14 @@ fn digits(octets: &[u8]) -> String {
     halves.map_while(|half| char::from_digit(half.into(), 10)).collect()
 }
 
-/// Returns the DNN as text: labels joined with dots, or the text itself.
-pub(super) fn network(group: &Group<'_>) -> Result<Option<String>, Fault> {
-    let Some(name) = group.find::<ie::ApnDnn<'_>>()? else { return Ok(None) };
-    Ok(Some(labels(name.0).unwrap_or_else(|| String::from_utf8_lossy(name.0).into_owned())))
+/// Returns the DNN as text.
+pub(in crate::pfcp) fn network(group: &Group<'_>) -> Result<Option<String>, Fault> {
+    Ok(group.find::<ie::ApnDnn<'_>>()?.map(|name| name_of(name.0)))
+}
+
+/// Returns the name of a network as text: labels joined with dots, or the text itself.
+pub(in crate::pfcp) fn name_of(name: &[u8]) -> String {
+    labels(name).unwrap_or_else(|| String::from_utf8_lossy(name).into_owned())
 }
 
 fn labels(octets: &[u8]) -> Option<String> {

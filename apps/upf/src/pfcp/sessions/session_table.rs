@@ -3,16 +3,18 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
-use fastlane::table::EntryId;
+use fastlane::table::{EntryId, TableError};
 
-use super::{GRACE, LaneWait, Sessions, owner_of, users_of};
+use super::{GRACE, LaneWait, SessionOwner, SessionTally, Sessions, owner_of, users_of};
 use crate::alloc::{Addresses, SessionIndices};
 use crate::config::Settings;
+use crate::config::slice_limits::SmfLimits;
 use crate::pfcp::NodeName;
 use crate::rules::layout::counter_slots::WORDS;
+use crate::rules::layout::slices::SliceGroup;
 use crate::rules::layout::{TeidLayout, UeKey};
 use crate::rules::publish::{PublishError, Published};
-use crate::session::{InstanceId, Network, Prefix, Session, SessionIndex};
+use crate::session::{InstanceId, Network, Prefix, SNssai, Session, SessionIndex};
 use crate::store::record::SessionRecord;
 use crate::store::{AllocatedAddresses, Store, StoreError, subscriber};
 use crate::time::{MILLISECOND, Now};
@@ -50,6 +52,7 @@ impl Sessions {
             node_id,
             store,
             published,
+            tally: SessionTally::default(),
             lane_wait: LaneWait::default(),
             reported: Vec::new(),
         };
@@ -58,7 +61,7 @@ impl Sessions {
     }
 
     fn recover(&mut self) {
-        let Self { store, published, network, addresses, .. } = self;
+        let Self { store, published, tally, network, addresses, .. } = self;
         let read = |id: SessionIndex| {
             let session = store.get(id);
             if session.is_none() && store.record(id).is_some_and(SessionRecord::is_live) {
@@ -70,7 +73,9 @@ impl Sessions {
             session
         };
         // Each session is read once: this process serves no request before.
-        let recovered = published.recover_with(read, |session, keys| {
+        let recovered = published.recover_with(read, |session, keys, group| {
+            let (slice, peer) = (session.s_nssai, session.peer);
+            tally.exchange(None, Some(SessionOwner { group, slice, peer }));
             let users = users_of(session, keys.users, network, addresses);
             users.iter().for_each(|key| addresses.claim(key));
             addresses.resume(&given_in(network, AllocatedAddresses::to(session)), None);
@@ -103,8 +108,9 @@ impl Sessions {
     pub fn save(&mut self, session: &Session, now: Now) -> Result<(), SessionsError> {
         let before = self.store.get(session.id);
         self.store.commit(session, None, now.monotonic)?;
-        self.published.publish(before.as_ref(), session)?;
-        Ok(())
+        let published = self.published.publish(before.as_ref(), session);
+        self.count_owners(before.as_ref(), Some(session));
+        Ok(published?)
     }
 
     /// Returns the indices of all sessions, in order.
@@ -188,6 +194,37 @@ impl Sessions {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns the number of sessions in a group.
+    #[must_use]
+    pub fn in_group(&self, group: SliceGroup) -> usize {
+        self.tally.of_group(group)
+    }
+
+    /// Returns the number of sessions of a slice.
+    #[must_use]
+    pub fn of_slice(&self, slice: SNssai) -> usize {
+        self.tally.of_slice(slice)
+    }
+
+    /// Returns the number of sessions of an association.
+    #[must_use]
+    pub fn of_peer(&self, peer: u16) -> usize {
+        self.tally.of_peer(peer)
+    }
+
+    /// Sets the limit of held packets of an association by the entry of `app.n4.limits` that covers
+    /// it, with the index of the entry.
+    ///
+    /// # Errors
+    /// It could not be written, and stays as it was.
+    pub fn limit_smf(
+        &mut self,
+        peer: u16,
+        entry: Option<(usize, &SmfLimits)>,
+    ) -> Result<(), TableError> {
+        self.published.slices_mut().limit_smf(peer, entry)
     }
 
     /// Returns the published rules.

@@ -3,6 +3,7 @@
 use super::slot_allocator::extra_slots;
 use super::{PublishError, Published, step};
 use crate::rules::compile::{FramedRoute, LookupKeys, keys};
+use crate::rules::layout::slices::SliceGroup;
 use crate::rules::layout::{TunnelKey, UeKey};
 use crate::session::{Session, SessionIndex};
 
@@ -28,15 +29,15 @@ impl Published {
     /// A session whose published version equals that of its record is completely published; at most
     /// keys that it had before are left over.
     pub fn recover(&mut self, session: impl FnMut(SessionIndex) -> Option<Session>) -> Recovered {
-        self.recover_with(session, |_, _| {})
+        self.recover_with(session, |_, _, _| {})
     }
 
-    /// Recovers like [`recover`](Self::recover), and calls `seen` once with each session and its
-    /// keys.
+    /// Recovers like [`recover`](Self::recover), and calls `seen` once with each session, its keys
+    /// and its group.
     pub fn recover_with(
         &mut self,
         mut session: impl FnMut(SessionIndex) -> Option<Session>,
-        mut seen: impl FnMut(&Session, LookupKeys),
+        mut seen: impl FnMut(&Session, LookupKeys, SliceGroup),
     ) -> Recovered {
         let mut recovered = Recovered::default();
         let mut late = Vec::new();
@@ -46,11 +47,12 @@ impl Published {
             match session(id) {
                 Some(session) => {
                     recovered.sessions += 1;
+                    let group = self.slices_mut().assign(&session);
                     let keys = keys(&session, &self.context);
                     if self.take_over(&session, &keys, &mut in_use) {
                         late.push(id);
                     }
-                    seen(&session, keys);
+                    seen(&session, keys, group);
                 }
                 None if self.rules(id).is_some() => {
                     step();

@@ -6,6 +6,7 @@ use fastlane_testing::sleeping_lane;
 
 use super::*;
 use crate::config::nat_plan::NatPlan;
+use crate::rules::compile::CompileError;
 use crate::rules::layout::{TeidLayout, counter_slots};
 use crate::rules::{Capacities, Private};
 use crate::session::{Network, PdrId, Prefix, Progress, Qer, Source, Urr};

@@ -19,6 +19,7 @@ use crate::rules::compile::Context;
 use crate::rules::layout::counter_slots::{EVENTS, LAST, WORDS, event};
 use crate::rules::layout::message::{PathMessage, SessionEvent};
 use crate::rules::layout::nat_tables::{NAT_BLOCKS, NAT_USERS};
+use crate::rules::layout::slices::{HOLD_BUDGETS, SLICES};
 use crate::rules::layout::{TeidLayout, table};
 use crate::rules::publish::Published;
 use crate::rules::{Capacities, Events, Private, Tables};
@@ -93,6 +94,8 @@ fn tables(memory: &Private) -> Tables {
         state: memory.state(table::STATE).unwrap(),
         nat_users: memory.array(NAT_USERS).unwrap(),
         nat_blocks: memory.array(NAT_BLOCKS).unwrap(),
+        slices: memory.array(SLICES).unwrap(),
+        hold_budgets: memory.array(HOLD_BUDGETS).unwrap(),
         events: Events::Private(memory.pending(table::EVENTS).unwrap()),
         grace_periods: GracePeriods::new(memory.readers().clone()),
     }
