@@ -138,7 +138,13 @@ impl NameLab {
             is_open: true,
             is_buffering: false,
         };
-        let request = SessionRequest { cp_seid: 7, version, threshold: 1 << 30, is_complex: false };
+        let request = SessionRequest {
+            cp_seid: 7,
+            version,
+            threshold: 1 << 30,
+            is_complex: false,
+            slice: None,
+        };
         let set = fq_csid([10, 40, 0, 3], 1);
         let datagram = messages::establish(0, &request);
         let datagram = under_name(&datagram, &node_id_name(NAME, &[]), [10, 40, 0, 3], &set);

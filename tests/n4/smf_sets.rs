@@ -58,7 +58,13 @@ impl SetLab {
             is_open: true,
             is_buffering: false,
         };
-        let request = SessionRequest { cp_seid: 7, version, threshold: 1 << 30, is_complex: false };
+        let request = SessionRequest {
+            cp_seid: 7,
+            version,
+            threshold: 1 << 30,
+            is_complex: false,
+            slice: None,
+        };
         let datagram = messages::establish(0, &request);
         let set = fq_csid(address, 1);
         let datagram = under_name(&datagram, &node_id_name(name, &[]), address, &set);

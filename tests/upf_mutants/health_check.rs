@@ -46,7 +46,8 @@ impl HealthCheck {
             is_buffering: false,
         };
         let cp_seid = self.number.into();
-        let request = SessionRequest { cp_seid, version, threshold: 1 << 40, is_complex: true };
+        let request =
+            SessionRequest { cp_seid, version, threshold: 1 << 40, is_complex: true, slice: None };
         self.smf.establish_when_possible(&request)
     }
 

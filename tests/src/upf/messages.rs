@@ -3,10 +3,11 @@
 use std::net::Ipv4Addr;
 
 use fastlane_pfcp::ie::{
-    ApplyAction, DestinationInterface, FSeid, FTeid, FarId, Gate, GateStatus, MeasurementMethod,
-    NetworkInstance, NodeId, OuterHeaderCreation, OuterHeaderRemoval, PdrId, Precedence, QerId,
-    Qfi, RecoveryTimeStamp, ReportingTriggers, SdfFilter, SourceInterface, TransportLevelMarking,
-    UeIpAddress, UrrId, VolumeQuota, VolumeThreshold, Volumes,
+    ApnDnn, ApplyAction, DestinationInterface, FSeid, FTeid, FarId, Gate, GateStatus,
+    MeasurementMethod, NetworkInstance, NodeId, OuterHeaderCreation, OuterHeaderRemoval, PdrId,
+    Precedence, QerId, Qfi, RecoveryTimeStamp, ReportingTriggers, SNssai, SdfFilter,
+    SourceInterface, TransportLevelMarking, UeIpAddress, UrrId, VolumeQuota, VolumeThreshold,
+    Volumes,
 };
 use fastlane_pfcp::{Header, IeType, MessageType, Writer};
 
@@ -42,6 +43,17 @@ pub struct SessionRequest {
     /// The downlink has a second PDR with an SDF filter, so that its rules do not fit the form of
     /// one cache line.
     pub is_complex: bool,
+    /// Network slice and DNN that the SMF names; `None` if it names neither.
+    pub slice: Option<Slice>,
+}
+
+/// Network slice and DNN of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Network slice (S-NSSAI).
+    pub s_nssai: SNssai,
+    /// Data network name.
+    pub dnn: &'static str,
 }
 
 impl SessionRequest {
@@ -56,7 +68,7 @@ impl SessionRequest {
             is_open: true,
             is_buffering: false,
         };
-        Self { cp_seid: number.into(), version, threshold, is_complex: false }
+        Self { cp_seid: number.into(), version, threshold, is_complex: false, slice: None }
     }
 }
 
@@ -124,7 +136,21 @@ pub fn establish(sequence: u32, request: &SessionRequest) -> Vec<u8> {
             w.put(&VolumeThreshold(Volumes { total, ..Volumes::default() }));
         });
         w.group(IeType::CREATE_QER, |w| qer(w, &request.version));
+        w.maybe(request.slice.map(|slice| ApnDnn(slice.dnn.as_bytes())).as_ref());
+        w.maybe(request.slice.map(|slice| slice.s_nssai).as_ref());
     })
+}
+
+/// Puts the address of another SMF in the place of [`SMF`], as Node ID and in the F-SEID.
+#[must_use]
+pub fn of_smf(mut datagram: Vec<u8>, address: Ipv4Addr) -> Vec<u8> {
+    let octets = SMF.octets();
+    for at in 0..datagram.len().saturating_sub(octets.len()) + 1 {
+        if let Some(found) = datagram.get_mut(at..at + octets.len()).filter(|it| **it == octets) {
+            found.copy_from_slice(&address.octets());
+        }
+    }
+    datagram
 }
 
 fn uplink_pdr(w: &mut Writer<'_>) {

@@ -69,6 +69,8 @@ pub struct Inbox {
 #[derive(Debug)]
 pub struct Smf {
     socket: UdpSocket,
+    /// Address, which is also the Node ID.
+    address: Ipv4Addr,
     sequence: u32,
     up_seids: BTreeMap<u64, u64>,
     /// Time of the first transmission of each request, by sequence number.
@@ -86,14 +88,25 @@ impl Smf {
     /// When the address is not available.
     #[must_use]
     pub fn new(host: &Host) -> Self {
+        Self::at(host, SMF)
+    }
+
+    /// Opens the socket of an SMF with another address of the host.
+    ///
+    /// # Panics
+    /// When the address is not available.
+    #[must_use]
+    pub fn at(host: &Host, address: Ipv4Addr) -> Self {
         let socket = host.enter(|| {
-            let socket = UdpSocket::bind((SMF, fastlane_pfcp::PORT)).expect("the SMF's address");
+            let bound = UdpSocket::bind((address, fastlane_pfcp::PORT));
+            let socket = bound.expect("the SMF's address");
             // Not connected: sending must not fail while no slow path listens.
             socket.set_read_timeout(Some(Duration::from_millis(5))).expect("a read timeout");
             socket
         });
         let (up_seids, first_sent) = (BTreeMap::new(), BTreeMap::new());
-        Self { socket, sequence: 0, up_seids, first_sent, t1: RETRANSMIT, inbox: Inbox::default() }
+        let (t1, inbox) = (RETRANSMIT, Inbox::default());
+        Self { socket, address, sequence: 0, up_seids, first_sent, t1, inbox }
     }
 
     /// Returns the next sequence number.
@@ -113,7 +126,7 @@ impl Smf {
         }
         let upf = SocketAddr::from((N4, fastlane_pfcp::PORT));
         // The error may be an ICMP message about an earlier datagram (port unreachable).
-        let _ = self.socket.send_to(datagram, upf);
+        let _ = self.socket.send_to(&messages::of_smf(datagram.to_vec(), self.address), upf);
     }
 
     /// Handles one datagram of the UPF if there is one within 5 ms.
