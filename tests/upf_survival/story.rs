@@ -36,7 +36,7 @@ pub(crate) fn version(number: u32) -> RuleVersion {
 pub(crate) fn session_request(number: u32) -> SessionRequest {
     let version = RuleVersion { is_open: true, ..version(number) };
     let is_complex = number.is_multiple_of(2);
-    SessionRequest { cp_seid: number.into(), version, threshold: THRESHOLD, is_complex }
+    SessionRequest { is_complex, version, ..SessionRequest::open(number, THRESHOLD) }
 }
 
 /// Establishes sessions 1 to `count`.
