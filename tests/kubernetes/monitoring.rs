@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use fastlane_pfcp::Cause;
 use fastlane_tests::upf::messages::SessionRequest;
 use fastlane_tests::upf::{Driver, Session, Smf, Traffic, UpfLab};
 use fastlane_tests::{Cluster, Host, PATIENCE, Process, repository};
@@ -58,6 +59,9 @@ fn queries(dashboard: &Value) -> Vec<String> {
     };
     queries.map(meant).collect()
 }
+
+/// Number of sessions that an SMF may have.
+const SESSIONS: u32 = 5;
 
 /// A Prometheus that scrapes the UPF of a host each second.
 struct Prometheus<'a> {
@@ -121,18 +125,25 @@ struct Peers {
 }
 
 impl Peers {
-    /// Establishes some sessions.
+    /// Establishes some sessions, the last one of which drops downlink packets.
     #[track_caller]
     fn new(lab: &UpfLab) -> Self {
         let mut smf = lab.smf();
         smf.associate();
-        let session = |number| SessionRequest::open(number, 4000);
-        let sessions = (1..=4).map(|number| smf.establish(&session(number))).collect();
+        let session = |number| {
+            let mut request = SessionRequest::open(number, 4000);
+            request.version.is_open = number < SESSIONS;
+            request
+        };
+        let sessions = (1..=SESSIONS).map(|number| smf.establish(&session(number))).collect();
         Self { smf, traffic: lab.traffic(), sessions }
     }
 
-    /// Sends packets of all sessions in both directions. The SMF responds to reports.
+    /// Sends packets of all sessions in both directions. The SMF asks for a session more than it may
+    /// have, and responds to reports.
     fn send(&mut self) {
+        let cause = self.smf.try_establish(&SessionRequest::open(SESSIONS + 1, 4000));
+        assert_eq!(cause, Cause::NO_RESOURCES_AVAILABLE);
         for session in &self.sessions {
             (0..20).for_each(|_| self.traffic.send_uplink(session));
             (0..20).for_each(|_| self.traffic.send_downlink(session));
@@ -149,6 +160,7 @@ fn every_query_of_dashboards_and_alerts_has_data() {
     let rules = rules(&cluster);
     let mut configuration = lab.configuration(64, &[]);
     configuration["metrics"] = json!({});
+    configuration["app"]["n4"]["limits"] = json!([{"smf": "10.40.0.2", "sessions": SESSIONS}]);
     let upf = lab.start_supervised(configuration);
     let mut peers = Peers::new(&lab);
     let mut expressions = vec![];
