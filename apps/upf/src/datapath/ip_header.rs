@@ -2,22 +2,22 @@
 
 use fastlane::Packet;
 use fastlane::mirror::NextHop;
-use fastlane::wire::{EtherType, Ethernet, Ipv4, Ipv6, U16, checksum, header_mut};
+use fastlane::wire::checksum::{self, Difference};
+use fastlane::wire::{EtherType, Ethernet, Ipv4, Ipv6, U16, header_mut};
 
 use super::encap::cut;
 
+/// Difference of an IPv4 header whose TTL, the upper octet of a word, is decremented.
+const DECREMENT: Difference = Difference::from_bits(!0x0100);
+
 /// Decrements the TTL of an inner packet, which must not be 0, and updates its checksum (RFC 1624).
-#[inline]
+#[inline(always)]
 pub(crate) fn decrement_ttl(inner: &mut [u8]) {
     match inner.first().map(|first| first >> 4) {
         Some(4) => {
             let Some(ip) = header_mut::<Ipv4>(inner, 0) else { return };
-            let word = |time_to_live| u16::from_be_bytes([time_to_live, ip.protocol]);
-            let left = ip.time_to_live.wrapping_sub(1);
-            let (old, new) = (word(ip.time_to_live), word(left));
-            let changed = checksum::update_u16(ip.header_checksum.get(), old, new);
-            ip.header_checksum.set(changed);
-            ip.time_to_live = left;
+            ip.header_checksum.set(DECREMENT.update(ip.header_checksum.get()));
+            ip.time_to_live = ip.time_to_live.wrapping_sub(1);
         }
         _ => {
             if let Some(ip) = header_mut::<Ipv6>(inner, 0) {
