@@ -1,13 +1,12 @@
 //! R31, R32: what a fast packet costs beside Linux, and the switch by which the gain of prefetching
 //! is measured. `fastlane-bench firewall` and `fastlane-bench flows` have the exact figures.
 
-use std::io::{self, ErrorKind};
 use std::net::UdpSocket;
 use std::num::NonZero;
 use std::process::Command;
 use std::time::Duration;
 
-use fastlane_tests::{Host, PATIENCE, eventually};
+use fastlane_tests::{Host, PATIENCE, eventually, uninterrupted};
 use rustix::thread::gettid;
 use serde_json::json;
 
@@ -60,17 +59,6 @@ fn cpu(thread: u32) -> u64 {
     text.split(' ').next().and_then(|it| it.parse().ok()).expect("a number")
 }
 
-/// Repeats what is interrupted: a socket with a timeout is, when the process is frozen.
-#[track_caller]
-fn arrives<T>(mut receive: impl FnMut() -> io::Result<T>) -> T {
-    loop {
-        match receive() {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            received => return received.expect("it arrives"),
-        }
-    }
-}
-
 /// Sends datagrams by all flows in turn, and waits until all have arrived.
 #[track_caller]
 fn send(flows: &[UdpSocket], udp: &Datagrams, rounds: usize) {
@@ -80,7 +68,7 @@ fn send(flows: &[UdpSocket], udp: &Datagrams, rounds: usize) {
             flow.send_to(b"data", udp.to).expect("a route");
         }
         for _ in flows {
-            arrives(|| udp.far.recv(&mut [0; 16]));
+            uninterrupted(|| udp.far.recv(&mut [0; 16])).expect("it arrives");
         }
     }
 }
@@ -94,10 +82,10 @@ fn flows(firewall: &Firewall, udp: &Datagrams) -> Vec<UdpSocket> {
         });
     for flow in &flows {
         flow.send_to(b"there", udp.to).expect("a route");
-        let (_, from) = arrives(|| udp.far.recv_from(&mut [0; 16]));
+        let (_, from) = uninterrupted(|| udp.far.recv_from(&mut [0; 16])).expect("it arrives");
         udp.far.send_to(b"back", from).expect("a route");
         flow.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
-        arrives(|| flow.recv(&mut [0; 16]));
+        uninterrupted(|| flow.recv(&mut [0; 16])).expect("it arrives");
     }
     flows
 }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
+use fastlane_tests::uninterrupted;
 use fastlane_wire::checksum::{self, checksum};
 
 /// UDP port of the user.
@@ -29,8 +30,8 @@ impl UserPacket {
     pub(crate) fn expect_at(&self, socket: &UdpSocket, send: impl FnOnce()) {
         send();
         let mut buffer = [0; 2048];
-        let (length, from) =
-            socket.recv_from(&mut buffer).expect("the uplink packet reaches the data network");
+        let arrived = uninterrupted(|| socket.recv_from(&mut buffer));
+        let (length, from) = arrived.expect("the uplink packet reaches the data network");
         assert_eq!((from, &buffer[..length]), (self.from, &*self.payload));
     }
 

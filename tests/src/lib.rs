@@ -45,7 +45,7 @@ pub use guest::{Guest, Kernel};
 pub use host::Host;
 pub use http::{Page, serve};
 pub use lab::{LEFT, LEFT_MAC, Lab, RIGHT, RIGHT_MAC};
-pub use mechanism::{Mechanism, eventually};
+pub use mechanism::{Mechanism, eventually, uninterrupted};
 pub use nic::{Nic, Side, load_modules};
 pub use pcap::capture;
 pub use process::{Ended, PATIENCE, Process};

@@ -1,5 +1,6 @@
 //! Mechanisms that share an interface with Linux.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -42,5 +43,19 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     while !done() {
         assert!(Instant::now() < end, "timeout: {what}");
         std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Repeats a system call that is interrupted. One on a socket with a timeout is interrupted if the
+/// process is frozen meanwhile (signal(7)).
+///
+/// # Errors
+/// All other errors of the call.
+pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
     }
 }
