@@ -139,8 +139,8 @@ impl Peers {
         Self { smf, traffic: lab.traffic(), sessions }
     }
 
-    /// Sends packets of all sessions in both directions. The SMF asks for a session more than it may
-    /// have, and responds to reports.
+    /// Sends packets of all sessions in both directions. The SMF asks for a session more than it
+    /// may have, and responds to reports.
     fn send(&mut self) {
         let cause = self.smf.try_establish(&SessionRequest::open(SESSIONS + 1, 4000));
         assert_eq!(cause, Cause::NO_RESOURCES_AVAILABLE);
