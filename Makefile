@@ -103,6 +103,7 @@ check: install-packages ## Format, lints, generated files, licences, the other a
 
 bench: install-packages ## The figures: cost of the framework, rivals, idle policies
 	$(CARGO) build --release --workspace
+	$(CARGO) rustc --release -p fastlane-capi --lib --crate-type staticlib
 	crates/dpdk/plugin/build $(BUILT)/release
 	$(AS_ROOT) $(BUILT)/release/fastlane-bench
 	$(AS_ROOT) bench/upf-control --programs $(BUILT)/release --results bench/results
