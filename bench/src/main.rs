@@ -86,6 +86,10 @@ enum Measurement {
     Flows,
     /// Cost of a firewall with NAT in the kernel: the kernel tier beside Linux.
     Firewall,
+    /// Cost of a firewall with NAT in a lane on AF_XDP, beside Linux.
+    FirewallLane,
+    /// Cost of new connections through a firewall with NAT: the kernel tier beside Linux.
+    FirewallConnections,
     /// Cost of the user plane over macswap, by sessions and their rules.
     Upf,
     /// Cost of the user plane by PDRs and SDF filters, and by the filter that matches.
@@ -108,7 +112,7 @@ enum Measurement {
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(Measurement, Measure); 28] = [
+const MEASUREMENTS: [(Measurement, Measure); 30] = [
     (Measurement::Memory, scenarios::memory),
     (Measurement::InC, scenarios::in_c),
     (Measurement::Dpdk, scenarios::dpdk),
@@ -129,6 +133,8 @@ const MEASUREMENTS: [(Measurement, Measure); 28] = [
     (Measurement::Router, scenarios::router),
     (Measurement::Flows, scenarios::flows),
     (Measurement::Firewall, scenarios::firewall),
+    (Measurement::FirewallLane, scenarios::firewall_lane),
+    (Measurement::FirewallConnections, scenarios::firewall_connections),
     (Measurement::Upf, scenarios::upf),
     (Measurement::UpfRules, scenarios::upf_rules),
     (Measurement::UpfSizes, scenarios::upf_sizes),

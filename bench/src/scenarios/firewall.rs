@@ -21,24 +21,42 @@ const NEW_BOUND: f64 = 1.05;
 const LENGTHS: [usize; 4] = [64, 128, 256, 512];
 const RIVALS: [Work; 3] = [Work::Masquerade, Work::Tracking, Work::Forwarding];
 
-/// Compares the kernel tier and a lane with Linux, by the number of flows and the length of frames,
-/// and the cost of new connections.
+/// Compares the kernel tier with Linux, by the number of flows and the length of frames.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses something, or packets are lost.
 pub fn firewall(report: &mut Report, options: &Options) -> Result<()> {
-    let measure = |body: &(dyn Fn() -> Result<Vec<Comparison>> + Sync)| {
-        in_namespace(|| {
-            pin(CPU);
-            undisturbed(body)
-        })
-    };
     for (flows, bound) in FLOWS {
         report.comparisons.extend(measure(&|| compare_tier(flows, bound, options))?);
+    }
+    Ok(())
+}
+
+/// Compares a lane on AF_XDP with Linux, by the number of flows and the length of frames.
+///
+/// # Errors
+/// As `firewall`.
+pub fn firewall_lane(report: &mut Report, options: &Options) -> Result<()> {
+    for (flows, _) in FLOWS {
         report.comparisons.extend(measure(&|| compare_lane(flows, options))?);
     }
+    Ok(())
+}
+
+/// Compares the cost of new connections with the kernel tier and by Linux alone.
+///
+/// # Errors
+/// As `firewall`.
+pub fn firewall_connections(report: &mut Report, options: &Options) -> Result<()> {
     report.comparisons.extend(measure(&|| compare_connections(options))?);
     Ok(())
+}
+
+fn measure(body: &(dyn Fn() -> Result<Vec<Comparison>> + Sync)) -> Result<Vec<Comparison>> {
+    in_namespace(|| {
+        pin(CPU);
+        undisturbed(body)
+    })
 }
 
 fn compare_tier(flows: u32, bound: f64, options: &Options) -> Result<Vec<Comparison>> {
