@@ -8,6 +8,7 @@ use super::firewall::{Firewall, MASQUERADE, RULES, Tier, for_each_tier, without_
 for_each_tier!(
     r10_a_deleted_connection_stops_at_once,
     r22_new_rules_judge_established_flows_again,
+    r22_new_rules_judge_the_flows_of_a_predecessor,
     r16_a_full_table_refuses_and_has_room_again,
     r23_connections_with_a_helper_are_linuxs,
 );
@@ -68,6 +69,30 @@ fn r22_new_rules_judge_established_flows_again(tier: Tier) {
     eventually("what is allowed again is fast again", || {
         blocked.exchange().is_some() && !firewall.flows(&["--port", "5353"]).is_empty()
     });
+    firewall.router.stop();
+}
+
+fn r22_new_rules_judge_the_flows_of_a_predecessor(tier: Tier) {
+    let Some(mut firewall) = Firewall::new(tier, "r22-next", &[RULES, MASQUERADE]) else { return };
+    let (blocked, open) = (firewall.datagrams(5353), firewall.datagrams(5354));
+    for udp in [&blocked, &open] {
+        assert!(udp.exchange().is_some());
+        assert!(udp.exchange().is_some());
+    }
+    firewall.wait_until_fast(5353);
+    firewall.wait_until_fast(5354);
+    firewall.kill_offload();
+    // Nobody hears of the new rule.
+    firewall.nft("insert rule inet firewall forward udp dport 5353 drop");
+    firewall.start_offload();
+    let offload = firewall.offload.as_ref().expect("it runs");
+    assert!(offload.stderr().contains("0 flows taken over"), "{}", offload.stderr());
+    assert_eq!(blocked.send(), None, "Linux drops it");
+    eventually("the other flow is fast again", || {
+        assert!(open.exchange().is_some());
+        !firewall.flows(&["--port", "5354"]).is_empty()
+    });
+    assert!(firewall.flows(&["--port", "5353"]).is_empty());
     firewall.router.stop();
 }
 

@@ -231,7 +231,11 @@ fn r1_connections_from_before_the_start_become_fast(tier: Tier) {
     connections.iter_mut().for_each(|tcp| tcp.exchange(1000));
     assert_eq!(firewall.count("forwarded"), 0);
     firewall.start_offload();
-    eventually("all are fast", || firewall.flows(&[]).len() == 10);
+    // The rules of Linux judge each by its next packet.
+    eventually("all are fast", || {
+        connections.iter_mut().for_each(|tcp| tcp.exchange(100));
+        firewall.flows(&[]).len() == 10
+    });
     firewall.until_forwarded(1000, || connections.iter_mut().for_each(|tcp| tcp.exchange(100_000)));
     // The table has what conntrack lists.
     let listed = firewall.conntrack("-L -p tcp -m 1/1");
@@ -315,5 +319,16 @@ pub(super) fn r20_packets_are_counted_once_by_the_tier_or_by_linux(tier: Tier) {
     let name = "fastlane_outcome_packets_total{outcome=\"forwarded\"} ";
     let line = page.lines().find_map(|line| line.strip_prefix(name)).expect("the outcome");
     assert_eq!(line.parse(), Ok(lanes[0] + lanes[1]));
+    // And what the slow path counts.
+    let statistics = firewall.statistics();
+    let value = |name: &str| -> Option<u64> {
+        page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+    };
+    assert_eq!(value("fastlane_offload_active"), Some(1));
+    assert_eq!(value("fastlane_offload_flows"), statistics.get("offload_flows").copied());
+    let added = value("fastlane_offload_events_total{event=\"added\"}");
+    assert_eq!(added, statistics.get("offload_added").copied());
+    let refused = value("fastlane_offload_refusals_total{reason=\"mark\"}");
+    assert_eq!(refused, statistics.get("offload_refused_mark").copied());
     firewall.router.stop();
 }

@@ -11,10 +11,12 @@ pub mod flows_command;
 mod lane_flows;
 pub(crate) mod list;
 pub mod offload;
+mod offload_metrics;
 mod resolve;
 mod tier_ports;
 
 pub use lane_flows::LaneFlows;
 pub(crate) use lane_flows::{Candidate, Hop};
 pub use list::kernel_outcomes;
+pub use offload_metrics::offload_metrics;
 pub(crate) use resolve::Resolver;

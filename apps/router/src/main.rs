@@ -11,7 +11,7 @@ use router::acl::command;
 use router::acl::compiled::{AccessList, entries};
 use router::counts::Counts;
 use router::flows::flows_command::ExplainArguments;
-use router::flows::{self, LaneFlows, kernel_outcomes, offload};
+use router::flows::{self, LaneFlows, kernel_outcomes, offload, offload_metrics};
 use router::settings::{FlowsSettings, Settings, program};
 use router::{FlowHash, Router, names, report};
 
@@ -95,6 +95,7 @@ fn lane_flows(lane: &LaneInfo<'_>, settings: &FlowsSettings) -> Result<LaneFlows
     let state = lane.state("flows", Shape::PerLane)?;
     let status = lane.record("offload")?;
     lane.add_outcomes("causes", kernel_outcomes(lane.record("offload")?));
+    lane.add_metrics("offload", offload_metrics(lane.record("offload")?));
     let flows = LaneFlows::new(lane.hash("flows")?, state, status, zones);
     Ok(flows.with_prefetch(settings.prefetch))
 }

@@ -61,6 +61,7 @@ impl Translation {
             status: Status(Status::CONFIRMED | Status::SEEN_REPLY | Status::ASSURED),
             mark: 1,
             timeout: Some(100),
+            is_refreshed: false,
             tcp: None,
             helper: String::new(),
             has_master: false,
@@ -224,7 +225,7 @@ fn status_of(age: u64, is_active: u64) -> FlowStatus {
     let heartbeat = fastlane::now() - age * 1_000_000_000;
     let (grace, statistics) = (5_000_000_000, FlowStatistics::default());
     let (mark, mask, one_way, pins) = (1, 1, 0, PinsPath::default());
-    FlowStatus { heartbeat, grace, is_active, mark, mask, one_way, statistics, pins }
+    FlowStatus { heartbeat, grace, is_active, mark, mask, one_way, rules: 0, statistics, pins }
 }
 
 /// Returns routes by which packets to `to` leave and those of `from` arrive.

@@ -235,7 +235,8 @@ fn follow(
     let state = State::attach(&Spec::state::<FLOW_WORDS>("flows", CAPACITY, 1).create()?)?;
     let writer = Box::new(HashWriter::attach(&table, &Arc::new(Readers::unknown()))?);
     let policy = FlowPolicy { mark: 1, mask: 1, one_way: false };
-    let settings = FlowSettings { policy, receive_buffer: RECEIVE_BUFFER, rejudges: true };
+    let settings =
+        FlowSettings { policy, receive_buffer: RECEIVE_BUFFER, rejudges: false, rules: 0 };
     let mut follower = FlowFollower::open(settings, writer, Some(Box::new(tier)), &state, now())?;
     started();
     let wait = Timespec { tv_sec: 0, tv_nsec: i64::from(QUIET.subsec_nanos()) };

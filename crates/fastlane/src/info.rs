@@ -9,7 +9,7 @@ use fastlane_table::{
 use serde::de::DeserializeOwned;
 
 use crate::config::plan::Plan;
-use crate::metrics::{OutcomeCounts, OutcomeSource, Outcomes};
+use crate::metrics::{ApplicationMetric, MetricSource, OutcomeCounts, OutcomeSource, Outcomes};
 use crate::mirror::{self, Mirror, MirrorService};
 use crate::tables::{Role, Tables};
 use crate::{Error, PortId, config};
@@ -220,6 +220,16 @@ impl LaneInfo<'_> {
         read: impl Fn() -> Vec<OutcomeCounts> + Send + Sync + 'static,
     ) {
         self.tables.set_outcome_source(name, OutcomeSource(Arc::new(read)));
+    }
+
+    /// Adds metrics of the application to `GET /metrics`, in the name of a table. `read` is called
+    /// at each scrape.
+    pub fn add_metrics(
+        &self,
+        name: &str,
+        read: impl Fn() -> Vec<ApplicationMetric> + Send + Sync + 'static,
+    ) {
+        self.tables.set_metric_source(name, MetricSource(Arc::new(read)));
     }
 
     fn copies(&self, shape: Shape) -> usize {

@@ -16,10 +16,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::describe::{Application, Description};
 
+mod application_metrics;
 mod collector;
 mod http;
 mod outcome_metrics;
 
+pub use application_metrics::{ApplicationMetric, MetricKind, MetricSample};
+pub(crate) use application_metrics::{ApplicationMetrics, MetricSource};
 use collector::Collector;
 pub use outcome_metrics::OutcomeCounts;
 pub(crate) use outcome_metrics::{OutcomeMetrics, OutcomeSource, Outcomes};

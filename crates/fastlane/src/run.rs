@@ -79,7 +79,7 @@ where
     let (switcher, switches) = port_switch::channel()?;
     let mailboxes: Vec<Arc<CaptureMailbox>> = plan.lanes.iter().map(|_| Arc::default()).collect();
     let handover = Arc::new(Handover::new(plan, &tables, handover, messages.as_ref()));
-    let outcomes = tables.outcome_metrics();
+    let collectors = tables.collectors();
     let resources = SessionResources {
         captures: Captures::new(mailboxes.clone(), plan.ports.len()),
         tables,
@@ -92,7 +92,7 @@ where
     let session = Session::serve(reservation, description.clone(), &counters, resources)
         .map_err(|error| service("session", error.to_string()))?;
     let mirrored = mirror.as_ref().map(|it| Box::new(it.metrics()) as Box<dyn Collector>);
-    let collectors = mirrored.into_iter().chain([Box::new(outcomes) as _]).collect();
+    let collectors = mirrored.into_iter().chain(collectors).collect();
     let metrics = metrics(plan, description.clone(), &counters, collectors)?;
     let service_manager = takeover.finish(&handover);
     let notify =

@@ -16,12 +16,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fastlane_table::{SharedMemory, Spec, TableError};
+use prometheus_client::collector::Collector;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::diagnostic::nearest_word;
-use crate::metrics::{OutcomeMetrics, OutcomeSource, Outcomes};
+use crate::metrics::{ApplicationMetrics, MetricSource, OutcomeMetrics, OutcomeSource, Outcomes};
 use crate::write_lock;
 
 /// Role of a part of a table.
@@ -67,6 +68,8 @@ pub(crate) struct Tables {
     outcomes: Mutex<BTreeMap<String, Outcomes>>,
     /// Counts of outcomes outside of lanes, by name of the table.
     outcome_sources: Mutex<BTreeMap<String, OutcomeSource>>,
+    /// Other metrics of the application, by name of the table.
+    metric_sources: Mutex<BTreeMap<String, MetricSource>>,
 }
 
 /// Part of a table that exists.
@@ -96,8 +99,10 @@ impl Tables {
     /// lane asks for them.
     pub(crate) fn new(capacities: BTreeMap<String, usize>, inherited: Vec<InheritedPart>) -> Self {
         let inherited = Mutex::new(inherited);
-        let (created, outcomes) = (Mutex::default(), Mutex::default());
-        Self { capacities, created, inherited, outcomes, outcome_sources: Mutex::default() }
+        let created = Mutex::default();
+        let (outcomes, outcome_sources) = (Mutex::default(), Mutex::default());
+        let metric_sources = Mutex::default();
+        Self { capacities, created, inherited, outcomes, outcome_sources, metric_sources }
     }
 
     /// Returns the memory of a part of a table; the first call creates it. `spec` gives its layout
@@ -173,8 +178,21 @@ impl Tables {
         all.insert(name.to_owned(), source);
     }
 
+    /// Registers other metrics.
+    pub(crate) fn set_metric_source(&self, name: &str, source: MetricSource) {
+        let mut all = self.metric_sources.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(name.to_owned(), source);
+    }
+
+    /// Returns the collectors of what the application has registered.
+    pub(crate) fn collectors(&self) -> [Box<dyn Collector>; 2] {
+        let metrics = self.metric_sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let metrics = ApplicationMetrics(metrics.values().cloned().collect());
+        [Box::new(self.outcome_metrics()), Box::new(metrics)]
+    }
+
     /// Returns the metrics of all outcomes.
-    pub(crate) fn outcome_metrics(&self) -> OutcomeMetrics {
+    fn outcome_metrics(&self) -> OutcomeMetrics {
         let lanes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
         let sources = self.outcome_sources.lock().unwrap_or_else(PoisonError::into_inner);
         let (lanes, sources) = (lanes.values().cloned(), sources.values().cloned());

@@ -96,6 +96,7 @@ fn tier(flows: u32) -> KernelTier {
         mark: 1,
         mask: 1,
         one_way: 1,
+        rules: 0,
         statistics: FlowStatistics::default(),
         pins: PinsPath::default(),
     };

@@ -88,6 +88,7 @@ fn status(heartbeat: u64) -> FlowStatus {
         mark: 1,
         mask: 1,
         one_way: 0,
+        rules: 0,
         statistics: FlowStatistics::default(),
         pins: PinsPath::default(),
     }

@@ -26,6 +26,8 @@ mod flow_status;
 mod flow_sweep;
 mod flow_table;
 mod flow_tier;
+mod judged_rules;
+mod policy_timeouts;
 
 pub use flow_follower::{FlowFollower, FlowSettings};
 pub use flow_key::{FlowKey, FlowRecord};

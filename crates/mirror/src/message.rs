@@ -116,6 +116,7 @@ pub struct Header {
     kind: u16,
     flags: u16,
     sequence: u32,
+    port: u32,
 }
 
 impl Header {
@@ -130,6 +131,11 @@ impl Header {
     #[must_use]
     pub fn sequence(&self) -> u32 {
         self.sequence
+    }
+
+    /// Returns true if the kernel itself caused an event, not a request of a process.
+    pub(crate) fn is_of_kernel(&self) -> bool {
+        self.port == 0
     }
 
     pub(crate) fn kind(&self) -> u16 {
@@ -172,9 +178,10 @@ impl<'a> Messages<'a> {
         let kind = u16::from_ne_bytes([header[4], header[5]]);
         let flags = u16::from_ne_bytes([header[6], header[7]]);
         let sequence = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
+        let port = u32::from_ne_bytes([header[12], header[13], header[14], header[15]]);
         let body = self.rest.get(HEADER..length)?;
         self.rest = self.rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((Header { kind, flags, sequence }, body))
+        Some((Header { kind, flags, sequence, port }, body))
     }
 }
 

@@ -122,6 +122,7 @@ fn follow(slow: &SlowPath, settings: &OffloadSettings) -> Result<(), String> {
         Err(_) if !slow.is_alive() => return Ok(()),
         Err(error) => return Err(error),
     };
+    tables.rejudge_if_needed()?;
     tables.publish(true)?;
     let taken_over = tables.follower.statistics().flows;
     eprintln!("router offload: running; {taken_over} flows taken over");
@@ -134,9 +135,7 @@ fn follow(slow: &SlowPath, settings: &OffloadSettings) -> Result<(), String> {
         // Routes first: packets that Linux sends elsewhere must not take the old path.
         tables.tier_ports.as_mut().map_or(Ok(()), TierPorts::step)?;
         tables.follower.step(now()).map_err(|error| error.to_string())?;
-        if tables.follower.must_rejudge() {
-            tables.publish(false)?;
-            tables.follower.rejudge(now()).map_err(|error| error.to_string())?;
+        if tables.rejudge_if_needed()? {
             heartbeat = 0;
         }
         if now().saturating_sub(heartbeat) >= HEARTBEAT {
@@ -159,7 +158,8 @@ impl Tables {
     fn attach(slow: &SlowPath, settings: &OffloadSettings) -> Result<Self, String> {
         let failed = |error: slow::SlowError| error.to_string();
         let OffloadSettings { flows, tier } = settings;
-        let status = slow.record_writer(STATUS).map_err(failed)?;
+        let status: Writer<RecordWriter<FlowStatus>> =
+            slow.record_writer(STATUS).map_err(failed)?;
         let table: Writer<HashWriter<FlowKey, FlowRecord>> =
             slow.hash_writer(FLOWS).map_err(failed)?;
         let tier_ports = tier.as_ref().map(|tier| TierPorts::open(tier, table.capacity()));
@@ -174,6 +174,7 @@ impl Tables {
             policy: flows.policy(),
             receive_buffer: RECEIVE_BUFFER,
             rejudges: flows.rejudge,
+            rules: status.get().map_or(0, |predecessor| predecessor.rules),
         };
         let follower = FlowFollower::open(settings, table, tier, &state, now());
         let follower = follower.map_err(|error| error.to_string())?;
@@ -195,6 +196,17 @@ impl Tables {
         }
     }
 
+    /// Lets the rules of Linux judge the flows again if they have changed. Returns true if they
+    /// had.
+    fn rejudge_if_needed(&mut self) -> Result<bool, String> {
+        let must = self.follower.must_rejudge();
+        while self.follower.must_rejudge() {
+            self.publish(false)?;
+            self.follower.rejudge(now()).map_err(|error| error.to_string())?;
+        }
+        Ok(must)
+    }
+
     /// Publishes that the slow path lives, and whether lanes and the kernel tier may forward flows.
     fn publish(&mut self, is_active: bool) -> Result<(), String> {
         let FlowsSettings { mark, mask, one_way, grace, .. } = self.settings;
@@ -205,6 +217,7 @@ impl Tables {
             mark,
             mask,
             one_way: one_way.into(),
+            rules: self.follower.rules(),
             statistics: self.follower.statistics(),
             pins: self.pins,
         };

@@ -112,6 +112,32 @@ fn outcomes_of_an_application_are_counted_under_their_names() {
 }
 
 #[test]
+fn metrics_of_an_application_have_their_kinds_and_labels() {
+    let metric = |name, kind, label, samples| ApplicationMetric {
+        name,
+        help: "Something of a test.",
+        kind,
+        label,
+        samples,
+    };
+    let both = vec![MetricSample::new("full", 3), MetricSample::new("lost", 0)];
+    let source = move || {
+        vec![
+            metric("test_flows", MetricKind::Gauge, None, vec![MetricSample::new("", 7)]),
+            metric("test_refusals", MetricKind::Counter, Some("reason"), both.clone()),
+            metric("test_absent", MetricKind::Gauge, None, vec![]),
+        ]
+    };
+    let collector = ApplicationMetrics(vec![MetricSource(Arc::new(source))]);
+    let (metrics, _) = serve_with(vec![Box::new(collector)]);
+    let samples = scrape(metrics.address());
+    assert_eq!(samples["test_flows"], 7.0);
+    assert_eq!(samples["test_refusals_total{reason=\"full\"}"], 3.0);
+    assert_eq!(samples["test_refusals_total{reason=\"lost\"}"], 0.0);
+    assert!(!samples.keys().any(|name| name.starts_with("test_absent")));
+}
+
+#[test]
 fn a_scrape_gives_all_counters_with_their_names() {
     let (metrics, counters) = serve();
     for lane in 0..2 {

@@ -78,6 +78,8 @@ pub struct TcpFlags(pub u8);
 impl TcpFlags {
     /// Sequence numbers outside of the window are accepted.
     pub const BE_LIBERAL: u8 = 1 << 3;
+    /// Data of this direction is not acknowledged yet; the timeout is shorter meanwhile.
+    pub const DATA_UNACKNOWLEDGED: u8 = 1 << 4;
     /// The greatest acknowledgement is known; a RST before it is ignored.
     pub const MAX_ACK_SET: u8 = 1 << 5;
 
@@ -125,6 +127,8 @@ pub struct Connection {
     /// Time until Linux removes it without further packets, in seconds; `None` in messages without
     /// it, as of a removal.
     pub timeout: Option<u32>,
+    /// True if a packet caused the message: then it has just renewed the timeout.
+    pub is_refreshed: bool,
     /// State of TCP, if the message has it.
     pub tcp: Option<TcpProgress>,
     /// Helper that reads its payload; empty if there is none.

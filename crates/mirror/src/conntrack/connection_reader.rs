@@ -19,6 +19,8 @@ pub(super) mod kind {
     pub(crate) const DELETE: u16 = NEW | 2;
     /// `NFNL_SUBSYS_NFTABLES` and `NFT_MSG_NEWGEN`: a transaction changed the rule set.
     pub(crate) const NEW_GENERATION: u16 = 10 << 8 | 15;
+    /// `NFT_MSG_GETGEN`: request for the generation in force.
+    pub(crate) const GET_GENERATION: u16 = 10 << 8 | 16;
 }
 
 /// Attributes (`linux/netfilter/nfnetlink_conntrack.h`).
@@ -62,6 +64,8 @@ pub(super) mod attribute {
     /// In `COUNTERS_ORIG` and `COUNTERS_REPLY`.
     pub(crate) const COUNTERS_PACKETS: u16 = 1;
     pub(crate) const COUNTERS_BYTES: u16 = 2;
+    /// In a message of `NEW_GENERATION` (`NFTA_GEN_ID`, `linux/netfilter/nf_tables.h`).
+    pub(crate) const GENERATION: u16 = 1;
 }
 
 /// A parsed message of ctnetlink or nftables.
@@ -71,8 +75,9 @@ pub enum ConntrackEvent {
     Present(Box<Connection>),
     /// Removal of a connection.
     Removed(Box<Connection>),
-    /// The rule set of nftables changed.
-    RulesChanged,
+    /// The rule set of nftables changed, or a request asked for its generation: the generation in
+    /// force.
+    Rules(u32),
     /// End of a dump, or reply to a request: an errno (positive), or 0.
     Result(i32),
     /// A message about something else, such as an IP version that the mirror does not know.
@@ -110,19 +115,27 @@ fn read(header: Header, body: &[u8]) -> Result<ConntrackEvent, Malformed> {
         (_, libc::NLMSG_ERROR) => {
             ConntrackEvent::Result(code(body).ok_or(malformed("a netlink acknowledgement"))?)
         }
-        (kind::NEW_GENERATION, _) => ConntrackEvent::RulesChanged,
-        (kind::NEW, _) => present(body, ConntrackEvent::Present)?,
-        (kind::DELETE, _) => present(body, ConntrackEvent::Removed)?,
+        (kind::NEW_GENERATION, _) => ConntrackEvent::Rules(read_generation(body)?),
+        (kind::NEW, _) => present(header, body, ConntrackEvent::Present)?,
+        (kind::DELETE, _) => present(header, body, ConntrackEvent::Removed)?,
         _ => ConntrackEvent::Other,
     })
 }
 
 fn present(
+    header: Header,
     body: &[u8],
     event: impl FnOnce(Box<Connection>) -> ConntrackEvent,
 ) -> Result<ConntrackEvent, Malformed> {
-    let connection = read_connection(body)?;
-    Ok(connection.map_or(ConntrackEvent::Other, |connection| event(Box::new(connection))))
+    let Some(mut connection) = read_connection(body)? else { return Ok(ConntrackEvent::Other) };
+    connection.is_refreshed = header.is_of_kernel();
+    Ok(event(Box::new(connection)))
+}
+
+fn read_generation(body: &[u8]) -> Result<u32, Malformed> {
+    let attributes = body.get(FAMILY_HEADER..);
+    let generation = attributes.and_then(|it| be32(nested(it, attribute::GENERATION)?));
+    generation.ok_or(malformed("a generation of rules"))
 }
 
 /// Parses a connection; `None` if it is of another family than IPv4 and IPv6.
@@ -203,6 +216,7 @@ impl Fields {
             status: Status(self.status),
             mark: self.mark,
             timeout: self.timeout,
+            is_refreshed: false,
             tcp: self.tcp,
             helper: self.helper,
             has_master: self.has_master,

@@ -86,6 +86,11 @@ pub(super) fn look_up(tuple: &ConnectionTuple, zone: u16) -> Vec<u8> {
     named(kind::GET, tuple, zone).finish()
 }
 
+/// Builds a request for the generation of the nftables rules.
+pub(super) fn rules_generation() -> Vec<u8> {
+    Request::new(kind::GET_GENERATION, 0, &[libc::AF_UNSPEC as u8, 0, 0, 0]).finish()
+}
+
 /// Builds a request for all connections whose marks match.
 pub(super) fn dump(mark: u32, mask: u32, sequence: u32) -> Vec<u8> {
     let request = Request::new(kind::GET, libc::NLM_F_DUMP, &[libc::AF_UNSPEC as u8, 0, 0, 0]);

@@ -98,6 +98,11 @@ impl ConntrackListener {
         for _ in 0..ATTEMPTS {
             self.sequence = self.sequence.wrapping_add(1).max(1);
             let request = conntrack_change::dump(mark, mask, self.sequence);
+            let mut take = |event| {
+                if let ConntrackEvent::Present(connection) = event {
+                    take(*connection);
+                }
+            };
             if self.exchange(&request, self.sequence, &mut take)? {
                 return Ok(true);
             }
@@ -116,19 +121,43 @@ impl ConntrackListener {
     ) -> io::Result<Option<Connection>> {
         let mut found = None;
         let request = conntrack_change::look_up(tuple, zone);
-        match self.exchange(&request, 0, &mut |connection| found = Some(connection)) {
+        let mut take = |event| {
+            if let ConntrackEvent::Present(connection) = event {
+                found = Some(*connection);
+            }
+        };
+        match self.exchange(&request, 0, &mut take) {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => Ok(None),
             done => done.map(|_| found),
         }
     }
 
-    /// Sends a request and passes the connections of the replies to `take` until the end. Returns
+    /// Returns the generation of the nftables rules that is in force, or 0 if Linux has no
+    /// nftables. Each transaction has a new one.
+    ///
+    /// # Errors
+    /// Returns the error that the kernel reports, or that of reading its reply.
+    pub fn rules_generation(&mut self) -> io::Result<u32> {
+        let mut generation = 0;
+        let mut take = |event| {
+            if let ConntrackEvent::Rules(in_force) = event {
+                generation = in_force;
+            }
+        };
+        match self.exchange(&conntrack_change::rules_generation(), 0, &mut take) {
+            // No module answers for nftables.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(0),
+            done => done.map(|_| generation),
+        }
+    }
+
+    /// Sends a request and passes the events of the replies to `take` until the end. Returns
     /// false if changes interrupted it.
     fn exchange(
         &mut self,
         request: &[u8],
         sequence: u32,
-        take: &mut dyn FnMut(Connection),
+        take: &mut dyn FnMut(ConntrackEvent),
     ) -> io::Result<bool> {
         self.dumps.request_from_start(request)?;
         let mut is_whole = true;
@@ -148,8 +177,7 @@ impl ConntrackListener {
                     ConntrackEvent::Result(code) => {
                         return Err(Errno::from_raw_os_error(code).into());
                     }
-                    ConntrackEvent::Present(connection) => take(*connection),
-                    _ => {}
+                    other => take(other),
                 }
             }
         }

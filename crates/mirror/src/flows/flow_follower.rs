@@ -10,6 +10,8 @@ use fastlane_table::{LaneState, State, TableError};
 
 use super::flow_state::{FLOW_WORDS, LAST_SEEN, OCTETS};
 use super::flow_table::{FlowTable, FlowWriter};
+use super::judged_rules::JudgedRules;
+use super::policy_timeouts::PolicyTimeouts;
 use super::{FlowKey, FlowPolicy, FlowRecord, FlowStatistics, FlowTier, FlowTimeouts, Suitability};
 use crate::Error;
 use crate::conntrack::{
@@ -47,6 +49,10 @@ pub struct FlowSettings {
     /// True if a change of the nftables rule set clears the marks, so that the rules judge each
     /// connection again.
     pub rejudges: bool,
+    /// Rules by which a predecessor's flows were judged: [`FlowStatus::rules`], 0 if unknown.
+    ///
+    /// [`FlowStatus::rules`]: super::FlowStatus::rules
+    pub rules: u64,
 }
 
 /// Follower of the connections of a network namespace, the only writer of a table of flows.
@@ -65,8 +71,9 @@ pub struct FlowFollower<T> {
     /// TCP connections that became flows, in order of the time at which they are prepared again:
     /// their last packets by Linux have set the greatest acknowledgement.
     settling: VecDeque<(u64, ConntrackChange)>,
+    policy_timeouts: PolicyTimeouts,
     events: Vec<ConntrackEvent>,
-    rules_changed: bool,
+    rules: JudgedRules,
     must_resync: bool,
     /// True if a flow found no room since the last resync.
     lacks_room: bool,
@@ -80,8 +87,9 @@ pub struct FlowFollower<T> {
 impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
     /// Subscribes to the events of the network namespace of the calling thread, and takes over the
     /// tables of the lanes and of the tier inside the kernel, if there is one. Flows that a
-    /// predecessor left stay if Linux still has them. `now` is in nanoseconds of `CLOCK_MONOTONIC`,
-    /// as everywhere in this type.
+    /// predecessor left stay if Linux still has them and its rules are those that judged them;
+    /// otherwise the tables are empty, and all must be [judged again](Self::must_rejudge). `now` is
+    /// in nanoseconds of `CLOCK_MONOTONIC`, as everywhere in this type.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses a socket or a dump.
@@ -100,6 +108,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             .map_err(|error| Error::kernel("opening a conntrack socket", error))?;
         let ipsec = PolicyReader::open().map_err(reading_policies)?;
         let lanes = (0..state.lanes().max(1)).map(|lane| state.lane(lane)).collect();
+        let policy_timeouts = PolicyTimeouts::new(table.capacity());
         let mut follower = Self {
             settings,
             listener,
@@ -112,15 +121,21 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             touches: VecDeque::new(),
             touch_batch: TOUCH_BATCH,
             settling: VecDeque::new(),
+            policy_timeouts,
             events: Vec::new(),
-            rules_changed: false,
+            rules: JudgedRules::new(settings.rejudges, settings.rules),
             must_resync: false,
             lacks_room: false,
             next_resync: 0,
             sweep: (0, now),
             proof_end: None,
         };
-        follower.resync(now, true)?;
+        follower.learn_rules()?;
+        if follower.must_rejudge() {
+            follower.table.retain(|_, _| false);
+        } else {
+            follower.resync(now, true)?;
+        }
         follower.table.complete_tier().map_err(offloading)?;
         Ok(follower)
     }
@@ -147,11 +162,23 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         if self.touches.is_empty() { STEP } else { Duration::from_millis(1) }
     }
 
-    /// Returns true if the rule set has changed: lanes must not forward flows until
-    /// [`rejudge`](Self::rejudge) has returned.
+    /// Returns true if the rule set has changed, or may have changed before the start: lanes must
+    /// not forward flows until [`rejudge`](Self::rejudge) has returned and this returns false.
     #[must_use]
     pub fn must_rejudge(&self) -> bool {
-        self.rules_changed
+        self.rules.must_rejudge()
+    }
+
+    /// Returns the rules by which the flows were judged, for the settings of a successor.
+    #[must_use]
+    pub fn rules(&self) -> u64 {
+        self.rules.published()
+    }
+
+    /// Asks Linux for the generation of its rules.
+    fn learn_rules(&mut self) -> Result<(), Error> {
+        self.rules.learn(self.listener.rules_generation().map_err(reading_rules)?);
+        Ok(())
     }
 
     /// Applies pending events, prepares connections, refreshes timeouts and resyncs if events were
@@ -189,6 +216,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
 
     /// Removes all flows and clears the marks of their connections, so that the rules of Linux
     /// judge each again by its next packet. Connections that are marked again become flows again.
+    /// If connections come and go too fast for a whole dump, it must be done once more.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses a dump or a change. The table is empty then.
@@ -198,12 +226,17 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         self.touches.clear();
         self.settling.clear();
         let FlowPolicy { mark, mask, .. } = self.settings.policy;
+        // Before the marks are cleared: later rules are an event of their own.
+        let generation = self.listener.rules_generation().map_err(reading_rules)?;
         let mut changes = Vec::new();
         let cleared =
             |it: Connection| ConntrackChange { mark: Some((0, mask)), ..ConntrackChange::of(&it) };
-        self.listener.dump(mark, mask, |it| changes.push(cleared(it))).map_err(dumping)?;
+        let is_whole =
+            self.listener.dump(mark, mask, |it| changes.push(cleared(it))).map_err(dumping)?;
         self.writer.apply(changes).map_err(changing)?;
-        self.rules_changed = false;
+        if is_whole {
+            self.rules.rejudged(generation);
+        }
         self.statistics.rejudged += 1;
         // Events from before the marks were cleared would add flows. Those of the changes follow.
         for _ in 0..DRAIN_BATCHES {
@@ -233,7 +266,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
                         self.remove(&connection);
                     }
                 }
-                ConntrackEvent::RulesChanged => self.rules_changed |= self.settings.rejudges,
+                ConntrackEvent::Rules(generation) => self.rules.learn(generation),
                 ConntrackEvent::Result(_) | ConntrackEvent::Other => {}
             }
         }
@@ -241,6 +274,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         if heard == Heard::Lost {
             self.statistics.lost += 1;
             self.must_resync = true;
+            self.learn_rules()?;
             self.touch_batch = (self.touch_batch / 2).max(1);
         }
         Ok(heard == Heard::Everything)
@@ -258,6 +292,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             self.remove(connection);
             return;
         }
+        self.learn_timeout(connection);
         if self.table.has(connection)
             && let Some(flow) = self.table.get(connection)
         {
@@ -265,12 +300,15 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             flow.status = connection.status;
             if let Some(timeout) = connection.timeout {
                 (flow.timeout, flow.reported) = (timeout, now);
-                flow.longest = flow.longest.max(timeout);
             }
         } else if suitability == Suitability::Fast {
             match self.table.add(connection, now) {
                 Ok(()) => {
                     self.statistics.added += 1;
+                    let policy_timeout = self.policy_timeouts.take(connection.id);
+                    if let Some(flow) = self.table.get(connection) {
+                        flow.policy_timeout = policy_timeout;
+                    }
                     let change = ConntrackChange::touch(connection);
                     if change.be_liberal {
                         self.settling.push_back((now + SETTLE_TIME, change));
@@ -284,6 +322,16 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             }
         } else {
             self.touches.push_back(ConntrackChange::touch(connection));
+        }
+    }
+
+    /// Keeps the timeout of a timeout policy: for its flow, or until it becomes one.
+    fn learn_timeout(&mut self, connection: &Connection) {
+        let Some(timeout) = self.timeouts.by_policy(connection) else { return };
+        self.policy_timeouts.note(timeout);
+        match self.table.get(connection) {
+            Some(flow) => flow.policy_timeout = Some(timeout),
+            None => self.policy_timeouts.keep(connection.id, timeout),
         }
     }
 
@@ -348,7 +396,8 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
     /// Visits the flows whose turn it is, and tells Linux which are in use.
     fn sweep(&mut self, now: u64) -> Result<(), Error> {
         let capacity = self.table.capacity();
-        let third = u64::from(self.timeouts.shortest()) * 1_000_000_000 / 3;
+        let shortest = self.timeouts.shortest().min(self.policy_timeouts.shortest());
+        let third = u64::from(shortest) * 1_000_000_000 / 3;
         let whole = third.clamp(SWEEP_TIME[0], SWEEP_TIME[1]);
         let (first, then) = self.sweep;
         let share = u128::from(now.saturating_sub(then)) * capacity as u128 / u128::from(whole);
@@ -384,6 +433,10 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         self.writer.apply(changes).map_err(changing)?;
         Ok(())
     }
+}
+
+fn reading_rules(error: io::Error) -> Error {
+    Error::kernel("reading the generation of the nftables rules", error)
 }
 
 fn reading_policies(error: io::Error) -> Error {

@@ -27,6 +27,9 @@ pub struct FlowStatus {
     pub mask: u32,
     /// 1 if UDP without packets of the other side is forwarded.
     pub one_way: u64,
+    /// Rules by which the flows were judged, for a successor: the generation of the nftables rules
+    /// plus 1, or 0 if it is unknown.
+    pub rules: u64,
     /// Counters of the follower.
     pub statistics: FlowStatistics,
     /// Pins of the tier inside the kernel, for tools.

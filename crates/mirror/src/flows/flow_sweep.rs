@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::flow_table::TrackedFlow;
-use crate::conntrack::{ConntrackChange, Status};
+use crate::conntrack::{Connection, ConntrackChange, Status, TcpFlags, TcpProgress, TcpState};
 
 /// Timeouts of connections that are in use, in seconds (`net.netfilter.nf_conntrack_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,12 +14,15 @@ pub struct FlowTimeouts {
     pub udp: u32,
     /// Timeout of UDP with packets in both directions, `udp_timeout_stream`.
     pub udp_stream: u32,
+    /// Timeout of established TCP after a zero window or many repeated segments,
+    /// `tcp_timeout_max_retrans`.
+    pub tcp_retransmitted: u32,
 }
 
 impl Default for FlowTimeouts {
     /// Returns the defaults of Linux.
     fn default() -> Self {
-        Self { tcp: 432_000, udp: 30, udp_stream: 120 }
+        Self { tcp: 432_000, udp: 30, udp_stream: 120, tcp_retransmitted: 300 }
     }
 }
 
@@ -38,6 +41,7 @@ impl FlowTimeouts {
             tcp: read("tcp_timeout_established", default.tcp),
             udp: read("udp_timeout", default.udp),
             udp_stream: read("udp_timeout_stream", default.udp_stream),
+            tcp_retransmitted: read("tcp_timeout_max_retrans", default.tcp_retransmitted),
         }
     }
 
@@ -46,17 +50,46 @@ impl FlowTimeouts {
         self.tcp.min(self.udp).min(self.udp_stream)
     }
 
-    /// Returns the timeout of a flow from its last packet on. A longer one that Linux has reported,
-    /// by a timeout policy, counts.
+    /// Returns the timeout of a flow from its last packet on.
     fn of(&self, flow: &TrackedFlow) -> u32 {
-        let own = if i32::from(flow.keys[0].protocol) == libc::IPPROTO_TCP {
+        let usual = || self.usual(flow.keys[0].protocol, flow.status);
+        flow.policy_timeout.unwrap_or_else(usual)
+    }
+
+    /// Returns the timeout of a connection without a timeout policy.
+    fn usual(&self, protocol: u8, status: Status) -> u32 {
+        if i32::from(protocol) == libc::IPPROTO_TCP {
             self.tcp
-        } else if flow.status.has(Status::SEEN_REPLY) {
+        } else if status.has(Status::SEEN_REPLY) {
             self.udp_stream
         } else {
             self.udp
+        }
+    }
+
+    /// Returns the timeout of a reported connection if a timeout policy must have set it: a longer
+    /// one than usual, or a shorter one just after a packet, where nothing else explains it. Linux
+    /// does not report the policy itself. Without an answer the usual timeout holds, as one that is
+    /// too short would end an idle connection early.
+    pub(super) fn by_policy(&self, connection: &Connection) -> Option<u32> {
+        let timeout = connection.timeout?;
+        let usual = self.usual(connection.original.protocol, connection.status);
+        if timeout > usual {
+            return Some(timeout);
+        }
+        let is_settled = |tcp: TcpProgress| {
+            let waits = tcp.flags.iter().any(|it| it.0 & TcpFlags::DATA_UNACKNOWLEDGED != 0);
+            tcp.state == TcpState::ESTABLISHED && !waits
         };
-        own.max(flow.longest)
+        let explained = match i32::from(connection.original.protocol) {
+            libc::IPPROTO_TCP if connection.tcp.is_some_and(is_settled) => self.tcp_retransmitted,
+            libc::IPPROTO_TCP => return None,
+            _ => self.udp, // until the connection has lasted for two seconds
+        };
+        // Linux rounds down.
+        let is = |other: u32| other == timeout || other == timeout.saturating_add(1);
+        let is_whole = connection.is_refreshed && connection.status.has(Status::ASSURED);
+        (is_whole && !is(usual) && !is(explained)).then_some(timeout)
     }
 
     /// Returns the change that Linux needs to know that a flow is in use, if it needs any. `totals`
@@ -89,5 +122,78 @@ impl FlowTimeouts {
             }
         }
         (change.be_liberal || change.timeout.is_some()).then_some(change)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conntrack::ConnectionTuple;
+
+    const REPLIED: u32 = Status::CONFIRMED | Status::SEEN_REPLY;
+    const ASSURED: u32 = REPLIED | Status::ASSURED;
+
+    fn connection(protocol: i32, status: u32, timeout: u32) -> Connection {
+        let tuple = ConnectionTuple {
+            source: [10, 0, 0, 2].into(),
+            destination: [10, 0, 1, 2].into(),
+            protocol: protocol as u8,
+            ports: [4000, 80],
+        };
+        let tcp = TcpProgress { state: TcpState::ESTABLISHED, flags: [TcpFlags(0); 2] };
+        Connection {
+            id: 1,
+            original: tuple,
+            reply: tuple,
+            zones: [0; 2],
+            status: Status(status),
+            mark: 1,
+            timeout: Some(timeout),
+            is_refreshed: true,
+            tcp: (protocol == libc::IPPROTO_TCP).then_some(tcp),
+            helper: String::new(),
+            has_master: false,
+            adjusts_sequence: false,
+            counters: [None; 2],
+        }
+    }
+
+    #[test]
+    fn a_timeout_that_nothing_else_explains_is_that_of_a_policy() {
+        let timeouts = FlowTimeouts::default();
+        let of =
+            |protocol, status, timeout| timeouts.by_policy(&connection(protocol, status, timeout));
+        let (tcp, udp) = (libc::IPPROTO_TCP, libc::IPPROTO_UDP);
+        assert_eq!(of(tcp, ASSURED, 600), Some(600));
+        assert_eq!(of(tcp, ASSURED, 500_000), Some(500_000), "longer");
+        assert_eq!(of(udp, ASSURED, 20), Some(20));
+        // A second has begun; Linux waits for acknowledgements; UDP is new.
+        for (protocol, status, timeout) in [
+            (tcp, ASSURED, 432_000),
+            (tcp, ASSURED, 431_999),
+            (tcp, ASSURED, 300),
+            (tcp, ASSURED, 299),
+            (udp, ASSURED, 120),
+            (udp, ASSURED, 29),
+            (udp, REPLIED, 20),
+        ] {
+            assert_eq!(of(protocol, status, timeout), None, "{protocol} {timeout}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_that_has_run_or_waits_for_an_acknowledgement_says_nothing() {
+        let timeouts = FlowTimeouts::default();
+        let mut it = connection(libc::IPPROTO_TCP, ASSURED, 600);
+        it.is_refreshed = false;
+        assert_eq!(timeouts.by_policy(&it), None, "of a dump or a change");
+        it.is_refreshed = true;
+        let tcp = it.tcp.as_mut().unwrap();
+        tcp.flags[1] = TcpFlags(TcpFlags::DATA_UNACKNOWLEDGED);
+        assert_eq!(timeouts.by_policy(&it), None);
+        it.tcp = None;
+        assert_eq!(timeouts.by_policy(&it), None, "the state is unknown");
+        it.timeout = None;
+        assert_eq!(timeouts.by_policy(&it), None);
     }
 }

@@ -25,8 +25,8 @@ pub(super) struct TrackedFlow {
     /// Timeout as Linux last reported it, in seconds, and the time of the report in nanoseconds.
     pub(super) timeout: u32,
     pub(super) reported: u64,
-    /// Longest timeout that Linux has reported.
-    pub(super) longest: u32,
+    /// Timeout by a timeout policy, in seconds, if Linux has reported one.
+    pub(super) policy_timeout: Option<u32>,
     /// Bytes of both directions when Linux was last told to be liberal about TCP windows.
     pub(super) liberal_at: u64,
     /// True until an event has shown that Linux reports what becomes of the connection.
@@ -185,7 +185,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowTable<T> {
             status: connection.status,
             timeout,
             reported: now,
-            longest: timeout,
+            policy_timeout: None,
             liberal_at: 0,
             is_unproven: false,
         };

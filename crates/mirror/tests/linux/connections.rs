@@ -164,7 +164,7 @@ fn what_becomes_of_a_connection_is_reported() {
     exchange(5353, false);
     assert_eq!(wait_for(&mut listener, |event| present(event, 5353)).mark, 0x10);
     command("nft", "add rule inet t marks counter");
-    wait_for(&mut listener, |it| matches!(it, ConntrackEvent::RulesChanged).then_some(()));
+    wait_for(&mut listener, |it| matches!(it, ConntrackEvent::Rules(_)).then_some(()));
 }
 
 #[test]

@@ -45,7 +45,10 @@ impl Rig {
     }
 
     fn follow(&self, receive_buffer: usize) -> Follower {
-        let settings = FlowSettings { policy: POLICY, receive_buffer, rejudges: true };
+        let groups = Groups { new: false, rules: false };
+        let mut listener = ConntrackListener::open(groups, 1 << 20).unwrap();
+        let rules = u64::from(listener.rules_generation().unwrap()) + 1;
+        let settings = FlowSettings { policy: POLICY, receive_buffer, rejudges: true, rules };
         let mut writer = HashWriter::attach(&self.flows, &sleeping_lane()).unwrap();
         writer.with_state(self.state.clone());
         FlowFollower::open(settings, Box::new(writer), None, &self.state, now()).unwrap()
@@ -114,6 +117,30 @@ fn r17_lost_events_are_made_up_for() {
     command("conntrack", "-F");
     assert_eq!(settle(&rig, &mut follower).len(), 0);
     assert_eq!(follower.statistics().flows, 0);
+}
+
+#[test]
+fn r22_new_rules_are_noticed_though_their_event_is_lost() {
+    let Some(rig) = Rig::new("flows-lost-rules", 8192) else { return };
+    let mut follower = rig.follow(64 << 10);
+    exchange(5353, 10, || follower.step(now()).unwrap());
+    settle(&rig, &mut follower);
+    assert!(!follower.must_rejudge());
+    // Once an event found no room, Linux passes none on until all have been read.
+    exchange(5354, 3000, || {});
+    command("nft", "add rule inet t marks udp dport 5353 drop");
+    follower.step(now()).unwrap();
+    assert!(follower.statistics().lost > 0, "{:?}", follower.statistics());
+    assert!(follower.must_rejudge());
+    while follower.must_rejudge() {
+        follower.rejudge(now()).unwrap();
+    }
+    assert_eq!(rig.keys().len(), 0);
+    // The same rules later are not new ones.
+    exchange(5355, 3000, || {});
+    follower.step(now()).unwrap();
+    assert!(follower.statistics().lost > 1, "{:?}", follower.statistics());
+    assert!(!follower.must_rejudge());
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn removals_dumps_and_new_rules_are_told_apart() {
     let removed = recorded("removed-0");
     assert!(matches!(&removed[..], [ConntrackEvent::Removed(it)] if it.original.ports[1] == 53));
     assert_eq!(recorded("rules-0"), [ConntrackEvent::Other]); // the rule itself
-    assert_eq!(recorded("rules-1"), [ConntrackEvent::RulesChanged]);
+    assert_eq!(recorded("rules-1"), [ConntrackEvent::Rules(4)]);
     assert_eq!(recorded("dump-end"), [ConntrackEvent::Result(0)]);
     let all = recorded("dump-all-0");
     assert_eq!(all.len(), 5);
