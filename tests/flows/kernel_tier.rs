@@ -53,6 +53,26 @@ fn the_tier_is_removed_on_request_and_linux_goes_on() {
 }
 
 #[test]
+fn a_connection_after_a_restart_is_not_taken_for_one_that_was_closed() {
+    let Some(mut firewall) = Firewall::new(Tier::Kernel, "serials", &[RULES]) else { return };
+    let mut first = firewall.connect(8080);
+    first.exchange(1000);
+    firewall.wait_until_fast(8080);
+    firewall.until_forwarded(500, || first.exchange(1 << 20));
+    drop(first);
+    firewall.wait_until_slow(8080);
+    firewall.kill_offload();
+    firewall.start_offload();
+    // It gets the entries of the first one.
+    let mut second = firewall.connect(8081);
+    second.exchange(1000);
+    firewall.wait_until_fast(8081);
+    assert_eq!(firewall.flows(&["--state", "closing"]), Vec::<String>::new());
+    firewall.until_forwarded(500, || second.exchange(1 << 20));
+    firewall.router.stop();
+}
+
+#[test]
 fn a_recreated_interface_joins_the_tier_again() {
     let Some(firewall) = Firewall::new(Tier::Kernel, "again", &[RULES]) else { return };
     let udp = firewall.datagrams(5353);

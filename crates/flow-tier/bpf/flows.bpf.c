@@ -127,7 +127,8 @@ struct flow_state {
 struct status {
 	__u64 deadline; // time after which everything goes to Linux; 0: now
 	__u64 hops_until; // time after which remembered hops do not hold
-	__u64 generation; // changes with Linux's routes, neighbours, links and addresses
+	__u32 generation; // changes with Linux's routes, neighbours, links and addresses
+	__u32 last_serial; // that a flow may have, for the successor of the slow path
 	__u64 seed; // of the hash of `flows`
 	__u64 check; // as in struct flow
 };
@@ -592,7 +593,7 @@ static __always_inline enum outcome process(struct xdp_md *xdp, const struct ent
 		return outcome;
 	if (state->is_closing)
 		return FLOW_CLOSING;
-	if (!state->generation || state->generation != (__u32)status.generation ||
+	if (!state->generation || state->generation != status.generation ||
 	    now > status.hops_until) {
 		outcome = resolve(xdp, &packet, &flow, state);
 		if (outcome != FORWARDED)

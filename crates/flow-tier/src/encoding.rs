@@ -93,11 +93,37 @@ pub(crate) fn flow_of(words: &SlotWords) -> Option<(TierFlow, u32)> {
     (key.version != 0 && is_whole).then_some(flow)
 }
 
-/// Returns the status: times in nanoseconds of `CLOCK_MONOTONIC`, the generation of remembered
-/// hops, and the seed of the hash of slots.
-pub(crate) fn status_words(times: [u64; 2], generation: u32, seed: u64) -> StatusWords {
-    let words = [times[0], times[1], u64::from(generation), seed];
-    [words[0], words[1], words[2], words[3], check(0, &words, 0)]
+/// Status of the slow path. Times are in nanoseconds of `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Status {
+    /// Time after which everything goes to Linux; 0: now.
+    pub(crate) deadline: u64,
+    /// Time after which remembered next hops do not hold.
+    pub(crate) hops_until: u64,
+    /// Generation of the remembered next hops.
+    pub(crate) generation: u32,
+    /// Last serial number that may have been given to an insertion; 0: none. States of earlier
+    /// flows have such numbers, so a successor continues after it.
+    pub(crate) last_serial: u32,
+    /// Seed of the hash of slots.
+    pub(crate) seed: u64,
+}
+
+impl Status {
+    /// Returns the words with their check.
+    pub(crate) fn words(&self) -> StatusWords {
+        let numbers: u64 = zerocopy::transmute!([self.generation, self.last_serial]);
+        let words = [self.deadline, self.hops_until, numbers, self.seed];
+        [words[0], words[1], words[2], words[3], check(0, &words, 0)]
+    }
+
+    /// Returns the status in words, whose check only the program looks at: it is replaced by one
+    /// system call.
+    pub(crate) fn of(words: &StatusWords) -> Self {
+        let [deadline, hops_until, numbers, seed, _] = *words;
+        let [generation, last_serial]: [u32; 2] = zerocopy::transmute!(numbers);
+        Self { deadline, hops_until, generation, last_serial, seed }
+    }
 }
 
 /// Returns the value of an entrance. Packets that the tier passes go to the program at an index of
@@ -163,6 +189,12 @@ mod tests {
         assert!(is_taken(&words) && !is_taken(&FREE));
         assert_eq!(flow_of(&words), Some((flow(), 15)));
         assert_eq!(flow_of(&FREE), None);
+    }
+
+    #[test]
+    fn a_status_comes_back_from_its_words() {
+        let status = Status { deadline: 1, hops_until: 2, generation: 3, last_serial: 4, seed: 5 };
+        assert_eq!(Status::of(&status.words()), status);
     }
 
     #[test]

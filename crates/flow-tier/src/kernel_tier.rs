@@ -13,7 +13,7 @@ use fastlane_mirror::flows::{FlowKey, FlowStatus, FlowTier, TierFlow, TierTotals
 use fastlane_steer::{ProgramError, XdpMode, link_xdp};
 use fastlane_table::EntryId;
 
-use crate::encoding::{self, SlotWords};
+use crate::encoding::{self, SlotWords, Status};
 use crate::error::{TierError, system, table};
 use crate::pins::Pins;
 use crate::slots::{Slots, first_slots, slots_for};
@@ -26,6 +26,9 @@ pub(crate) const PROGRAM: &str = "fastlane_flows";
 /// Time after a heartbeat in which remembered next hops hold, in nanoseconds. After it each packet
 /// is looked up, as nobody follows the routes.
 const HOPS_TIME: u64 = 1_000_000_000;
+
+/// Number of serial numbers that are reserved at once, so that few insertions write the status.
+const SERIALS: u32 = 1 << 16;
 
 /// Action whose failure is reported.
 const RETURNING: &str = "giving an interface of the kernel tier back to lanes";
@@ -76,10 +79,10 @@ pub struct KernelTier {
     /// Interfaces of both tiers that have the program, on links of the fast path.
     pub(crate) beside_lanes: BTreeSet<u32>,
     slots: Slots,
+    /// Serial number of the last insertion.
     last_serial: u32,
-    generation: u32,
-    /// Times of the last status: deadline, and end of remembered hops.
-    times: [u64; 2],
+    /// Status as the program reads it.
+    status: Status,
 }
 
 impl KernelTier {
@@ -109,7 +112,7 @@ impl KernelTier {
         let program = verify(&mut programs)?;
         // Keys whose slots are close cannot be chosen by who does not know it.
         let seed = RandomState::new().build_hasher().finish();
-        let status = encoding::status_words([0; 2], 0, seed);
+        let status = Status { seed, ..Status::default() }.words();
         tables.status.set(0, status, 0).map_err(|error| table(opening, error))?;
         Self::new(Some(programs), program, tables, None)
     }
@@ -169,12 +172,18 @@ impl KernelTier {
         let reading = "reading the flows of the kernel tier";
         let failed = |error| ProgramError::system(reading, error);
         let status = tables.status.get(&0, 0).map_err(|error| table(reading, error))?;
-        let [deadline, hops_until, generation, seed, _] = status;
+        let status = Status::of(&status);
         let (found, capacity) = (tables.all().map_err(failed)?, tables.capacity());
-        let taken_over =
-            Slots::take_over(seed, capacity, &found, |slot, words| tables.write(slot, words));
+        let taken_over = Slots::take_over(status.seed, capacity, &found, |slot, words| {
+            tables.write(slot, words)
+        });
         let slots = taken_over.map_err(failed)?;
-        let (last_serial, generation) = (slots.last_serial(), generation as u32);
+        // States of flows that were removed are left, so the numbers of present ones do not tell.
+        // Only a predecessor of an earlier version has reserved none.
+        let last_serial = match status.last_serial {
+            0 => slots.last_serial(),
+            last => last,
+        };
         Ok(Self {
             programs,
             program,
@@ -184,8 +193,7 @@ impl KernelTier {
             links: BTreeMap::new(),
             slots,
             last_serial,
-            generation,
-            times: [deadline, hops_until],
+            status: Status { last_serial, ..status },
         })
     }
 
@@ -298,13 +306,25 @@ impl KernelTier {
     /// # Errors
     /// Returns the refusal of the kernel.
     pub fn forget_hops(&mut self) -> io::Result<()> {
-        self.generation = self.generation.wrapping_add(1).max(1); // 0 means none
-        self.write_status()
+        let generation = self.status.generation.wrapping_add(1).max(1); // 0 means none
+        self.set_status(Status { generation, ..self.status })
     }
 
-    fn write_status(&mut self) -> io::Result<()> {
-        let words = encoding::status_words(self.times, self.generation, self.slots.seed());
-        self.tables.status.set(0, words, 0).map_err(system)
+    fn set_status(&mut self, status: Status) -> io::Result<()> {
+        self.tables.status.set(0, status.words(), 0).map_err(system)?;
+        self.status = status;
+        Ok(())
+    }
+
+    /// Returns the serial number of the next insertion, which no earlier one had, not even one of a
+    /// predecessor.
+    fn next_serial(&mut self) -> io::Result<u32> {
+        if self.last_serial == self.status.last_serial {
+            let last_serial = self.last_serial.wrapping_add(SERIALS).max(1);
+            self.set_status(Status { last_serial, ..self.status })?;
+        }
+        self.last_serial = self.last_serial.wrapping_add(1).max(1); // 0 means none
+        Ok(self.last_serial)
     }
 
     /// Returns the packets of each outcome.
@@ -363,9 +383,9 @@ fn verify(programs: &mut Ebpf) -> Result<OwnedFd, TierError> {
 
 impl FlowTier for KernelTier {
     fn insert(&mut self, flow: &TierFlow) -> io::Result<()> {
-        self.last_serial = self.last_serial.wrapping_add(1).max(1); // 0 means none
+        let serial = self.next_serial()?;
         let write = |slot: usize, words: &SlotWords| self.tables.write(slot, words);
-        self.slots.replace(flow, self.last_serial, write)
+        self.slots.replace(flow, serial, write)
     }
 
     fn remove(&mut self, key: &FlowKey) -> io::Result<()> {
@@ -386,8 +406,8 @@ impl FlowTier for KernelTier {
     fn publish(&mut self, status: &FlowStatus) -> io::Result<()> {
         let FlowStatus { heartbeat, grace, is_active, .. } = *status;
         let deadline = if is_active == 1 { heartbeat.saturating_add(grace) } else { 0 };
-        self.times = [deadline, heartbeat.saturating_add(HOPS_TIME)];
-        self.generation = self.generation.max(1);
-        self.write_status()
+        let hops_until = heartbeat.saturating_add(HOPS_TIME);
+        let generation = self.status.generation.max(1);
+        self.set_status(Status { deadline, hops_until, generation, ..self.status })
     }
 }

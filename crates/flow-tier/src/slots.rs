@@ -85,11 +85,6 @@ impl Slots {
         Ok(slots)
     }
 
-    /// Returns the seed of the hash.
-    pub(crate) fn seed(&self) -> u64 {
-        self.seed
-    }
-
     /// Returns all flows.
     pub(crate) fn flows(&self) -> impl Iterator<Item = &TierFlow> {
         self.flows.iter().flatten().map(|placed| &placed.flow)
@@ -100,7 +95,7 @@ impl Slots {
         Some(self.flows.get(entry.index())?.as_ref()?.serial)
     }
 
-    /// Returns the greatest serial number.
+    /// Returns the greatest serial number of a present flow.
     pub(crate) fn last_serial(&self) -> u32 {
         self.flows.iter().flatten().map(|placed| placed.serial).max().unwrap_or(0)
     }

@@ -9,7 +9,8 @@ use aya::maps::{Array, DevMapHash, HashMap, Map, MapData, MapError, PerCpuArray}
 use fastlane_mirror::flows::{FlowKey, TierFlow, TierTotals};
 use fastlane_steer::{ArrayReader, ProgramArray};
 
-use crate::encoding::{self, CountWords, EntranceWords, FREE, SlotWords, StateWords, StatusWords};
+use crate::encoding::StatusWords;
+use crate::encoding::{self, CountWords, EntranceWords, FREE, SlotWords, StateWords, Status};
 use crate::error::system;
 use crate::slots::{MAX_PROBES, first_slots};
 use crate::tier_outcome::{OutcomeCount, TierOutcome};
@@ -106,8 +107,8 @@ impl Tables {
 
     /// Returns a direction of a flow and its serial number.
     pub(crate) fn flow(&self, key: &FlowKey) -> io::Result<Option<(TierFlow, u32)>> {
-        let [.., seed, _] = self.status.get(&0, 0).map_err(system)?;
-        let first = encoding::first_slot(key, seed, first_slots(self.slots()));
+        let status = Status::of(&self.status.get(&0, 0).map_err(system)?);
+        let first = encoding::first_slot(key, status.seed, first_slots(self.slots()));
         for slot in first..first + MAX_PROBES {
             let words = self.flows.get(&(slot as u32), 0).map_err(system)?;
             if !encoding::is_taken(&words) {

@@ -8,7 +8,7 @@ use fastlane_flow_tier::{
     Adoption, KernelTier, TierError, TierOutcome, TierPort, TierReader, XdpMode,
 };
 use fastlane_mirror::flows::{
-    FlowKey, FlowRecord, FlowStatistics, FlowStatus, FlowTier, PinsPath, TierFlow,
+    FlowKey, FlowRecord, FlowStatistics, FlowStatus, FlowTier, PinsPath, TierFlow, TierTotals,
 };
 use fastlane_steer::{Program, Rules, Settings};
 use fastlane_table::EntryId;
@@ -247,6 +247,31 @@ fn a_successor_adopts_flows_and_links() {
     KernelTier::remove(&pins).unwrap();
     let error = TierReader::open(&pins).unwrap_err().to_string();
     assert!(error.contains("as root"), "{error}");
+}
+
+#[test]
+fn the_state_of_a_removed_flow_is_not_that_of_one_after_a_restart() {
+    let Some(bpf) = BpfFileSystem::mount("serials") else { return };
+    if !private("tier-serials") {
+        return;
+    }
+    configure();
+    let pins = bpf.0.join("flows");
+    let (mut tier, _) = KernelTier::open(CAPACITY, &pins).unwrap();
+    attach(&mut tier);
+    tier.publish(&status(now())).unwrap();
+    tier.insert(&flow(0)).unwrap();
+    assert!(is_forwarded(&mut tier));
+    assert_eq!(tier.totals(EntryId(0)).unwrap().packets, 1);
+    tier.remove(&flow(0).key).unwrap();
+    drop(tier);
+    // No flow is left, and the next one has the same entry.
+    let (mut tier, adoption) = KernelTier::open(CAPACITY, &pins).unwrap();
+    assert_eq!((adoption, tier.flows().unwrap().len()), (Adoption::Adopted, 0));
+    tier.insert(&flow(0)).unwrap();
+    assert_eq!(tier.totals(EntryId(0)).unwrap(), TierTotals::default());
+    drop(tier);
+    KernelTier::remove(&pins).unwrap();
 }
 
 #[test]
