@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fastlane::flow_tier::{KernelTier, TierPort, XdpMode};
 use fastlane_tests::eventually;
 
 use super::firewall::{Firewall, MASQUERADE, RULES, Tier};
@@ -69,6 +70,64 @@ fn a_connection_after_a_restart_is_not_taken_for_one_that_was_closed() {
     firewall.wait_until_fast(8081);
     assert_eq!(firewall.flows(&["--state", "closing"]), Vec::<String>::new());
     firewall.until_forwarded(500, || second.exchange(1 << 20));
+    firewall.router.stop();
+}
+
+/// Creates `wire1` anew, with the XDP program of another tier, which ends with the returned value.
+#[track_caller]
+fn occupy_wire1(firewall: &Firewall) -> KernelTier {
+    firewall.routed.ip("link del wire1");
+    firewall.routed.ip("link add spare type veth peer spare-far");
+    let shown = firewall.routed.router().run(&["ip", "-o", "link", "show", "spare"]);
+    let (index, _) = shown.split_once(':').expect("an index");
+    let port = TierPort {
+        interface: "spare".to_owned(),
+        index: index.parse().expect("a number"),
+        mac: [2, 0, 0, 0, 0, 1],
+        zone: 0,
+        mode: Some(XdpMode::Generic),
+        forwards_back: false,
+        has_traffic_control: false,
+        has_lanes: false,
+    };
+    let other = firewall.routed.router().enter(|| {
+        let mut other = KernelTier::load(16).expect("a program");
+        other.attach(&port).expect("nobody has it");
+        other
+    });
+    firewall.routed.ip("link set spare name wire1");
+    other
+}
+
+#[test]
+fn a_port_that_cannot_be_attached_does_not_keep_others_from_being_followed() {
+    let masquerade = MASQUERADE.replace("wire1", "wire2");
+    let rules = [RULES, &masquerade];
+    let Some(firewall) = Firewall::new(Tier::Kernel, "busy", &rules) else { return };
+    let udp = firewall.datagrams_at("10.79.0.2:5353".parse().expect("an address"));
+    assert!(udp.exchange().is_some());
+    firewall.wait_until_fast(5353);
+    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    let other = occupy_wire1(&firewall);
+    let stderr = || firewall.offload.as_ref().expect("it runs").stderr();
+    let busy = "another XDP program is attached to `wire1`";
+    eventually("the slow path notices it", || stderr().contains(busy));
+    // `wire2` comes after it.
+    let discipline = "qdisc replace dev wire2 root tbf rate 100mbit burst 100k latency 50ms";
+    let words = ["tc"].into_iter().chain(discipline.split(' '));
+    firewall.routed.router().run(&words.collect::<Vec<_>>());
+    eventually("what leaves is Linux's", || {
+        let before = firewall.count("linux_not_our_port");
+        assert!(udp.exchange().is_some());
+        firewall.count("linux_not_our_port") > before
+    });
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(stderr().matches(busy).count(), 1, "it is said once");
+    drop(other);
+    eventually("the program is on it", || {
+        let shown = firewall.routed.router().run(&["ip", "link", "show", "wire1"]);
+        shown.contains("prog/xdp") && !shown.contains("xdpgeneric")
+    });
     firewall.router.stop();
 }
 

@@ -26,6 +26,7 @@ const CONTROLLED: &str =
     "it has traffic control, which `tc qdisc show` and `tc filter show dev IFACE egress` list";
 const IN_VRF: &str = "it belongs to a VRF, whose routing table and connections the kernel tier \
     does not tell apart; nothing that arrives by it is fast, either";
+const REFUSED: &str = "the program cannot be attached to it";
 const WITHOUT_LANES: &str = "it is of both tiers, and the router has not opened it yet";
 
 /// Settings of the kernel tier of an application.
@@ -53,6 +54,20 @@ impl TierSettings {
         let flows = self.app.flows.as_ref();
         flows.and_then(|flows| flows.zones.get(port)).copied().unwrap_or(0)
     }
+
+    /// Returns a port with the interface that it has now.
+    fn port(&self, port: &KernelPort, index: u32, mac: [u8; 6], is_controlled: bool) -> TierPort {
+        TierPort {
+            interface: port.interface.clone(),
+            index,
+            mac,
+            zone: self.zone(&port.name),
+            mode: port.mode,
+            forwards_back: self.app.same_interface,
+            has_traffic_control: is_controlled,
+            has_lanes: port.has_lanes,
+        }
+    }
 }
 
 /// The kernel tier, attached to the interfaces of its ports.
@@ -62,6 +77,8 @@ pub(super) struct TierPorts {
     listener: RouteListener,
     /// Interfaces by which flows do not leave, and the reason.
     closed: BTreeMap<String, &'static str>,
+    /// Interfaces to which the program could not be attached, and the error.
+    refused: BTreeMap<String, String>,
     /// Time of the next look at the interfaces.
     next_look: Instant,
 }
@@ -81,12 +98,16 @@ impl TierPorts {
             tier: SharedTier::new(tier),
             listener,
             closed: BTreeMap::new(),
+            refused: BTreeMap::new(),
             next_look: Instant::now(),
         };
         if let Some(missing) = ports.attach()? {
             return Err(format!(
                 "no interface `{missing}` in this network namespace: `ip link` lists those that are"
             ));
+        }
+        if let Some((_, error)) = ports.refused.pop_first() {
+            return Err(error);
         }
         // Routes may have changed while nobody followed them.
         ports.forget_hops()?;
@@ -115,11 +136,16 @@ impl TierPorts {
         if must_look {
             self.next_look = Instant::now() + LOOK_INTERVAL;
         }
-        if (change == RouteChange::Links || must_look)
-            && let Err(error) = self.attach()
-        {
-            // The interface may be busy for a moment; the next change tries again.
-            eprintln!("router offload: {error}");
+        if change == RouteChange::Links || must_look {
+            let before = std::mem::take(&mut self.refused);
+            if let Err(error) = self.attach() {
+                eprintln!("router offload: {error}");
+            }
+            // The interface may be busy for a moment; the next look tries again.
+            let is_new = |(name, error): &(&String, &String)| before.get(*name) != Some(*error);
+            for (_, error) in self.refused.iter().filter(is_new) {
+                eprintln!("router offload: {error}");
+            }
         }
         let tier = self.tier.lock();
         self.listener.keep_alive(|link| tier.has(link));
@@ -132,7 +158,8 @@ impl TierPorts {
     }
 
     /// Attaches the program to the interfaces of the ports as they are now, and detaches it from
-    /// others. Returns the name of one that does not exist.
+    /// others. Returns the name of one that does not exist. One that is refused does not keep the
+    /// others from being followed.
     fn attach(&mut self) -> Result<Option<String>, String> {
         let links = self.listener.links();
         let links = links.map_err(|error| format!("cannot read the interfaces: {error}"))?;
@@ -148,25 +175,21 @@ impl TierPorts {
                 continue;
             };
             let is_in_vrf = vrfs.contains(&link.master);
-            let has_traffic_control = controlled.contains(&link.index);
+            let is_controlled = controlled.contains(&link.index);
+            let name = &port.interface;
             if !is_in_vrf {
                 present.push(link.index);
-                let attached = tier.attach(&TierPort {
-                    interface: port.interface.clone(),
-                    index: link.index,
-                    mac: link.mac,
-                    zone: self.settings.zone(&port.name),
-                    mode: port.mode,
-                    forwards_back: self.settings.app.same_interface,
-                    has_traffic_control,
-                    has_lanes: port.has_lanes,
-                });
-                attached.map_err(|error| error.to_string())?;
+                let attached =
+                    tier.attach(&self.settings.port(port, link.index, link.mac, is_controlled));
+                if let Err(error) = attached {
+                    self.refused.insert(name.clone(), error.to_string());
+                    self.closed.insert(name.clone(), REFUSED);
+                    continue;
+                }
             }
-            let name = &port.interface;
             let is_attached = tier.has(link.index);
             let is_exit = !is_in_vrf && is_attached && tier.transmits(link.index);
-            let reason = match (is_in_vrf, is_attached, has_traffic_control) {
+            let reason = match (is_in_vrf, is_attached, is_controlled) {
                 (true, ..) => IN_VRF,
                 (false, false, _) => WITHOUT_LANES,
                 (false, true, true) => CONTROLLED,
@@ -180,7 +203,9 @@ impl TierPorts {
         }
         let others: Vec<u32> = tier.interfaces().filter(|it| !present.contains(it)).collect();
         for other in others {
-            tier.detach(other).map_err(|error| error.to_string())?;
+            if let Err(error) = tier.detach(other) {
+                self.refused.insert(format!("interface {other}"), error.to_string());
+            }
         }
         Ok(missing)
     }
