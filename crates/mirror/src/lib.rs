@@ -45,6 +45,7 @@ mod records;
 mod route_listener;
 mod settings;
 mod socket;
+mod stale_neighbours;
 
 pub use error::Error;
 pub use fallback_reason::FallbackReason;

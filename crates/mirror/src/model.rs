@@ -36,7 +36,7 @@ pub enum Inconsistency {
 }
 
 /// Interface index and address of a neighbour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NeighbourId {
     /// Index of the interface.
     pub link: u32,

@@ -3,14 +3,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use super::message::{Dump, Effect, Link, Message, Neighbour, Reachability, TrafficControl, probe};
+use super::model::NeighbourId;
 use super::socket::{
     Dumper, NETCONF_GROUPS, ROUTING_GROUPS, Received, Socket, TRAFFIC_CONTROL_GROUP,
 };
+use super::stale_neighbours::StaleNeighbours;
 
 /// Receive buffer for events in bytes.
 const EVENTS_BUFFER: usize = 4 << 20;
@@ -36,40 +37,70 @@ pub struct RouteListener {
     dumper: Dumper,
     requests: Socket,
     /// Usable Ethernet address of each neighbour that was reported.
-    neighbours: HashMap<(u32, IpAddr), Option<[u8; 6]>>,
+    neighbours: HashMap<NeighbourId, Option<[u8; 6]>>,
     /// Neighbours that Linux should confirm.
-    stale: BTreeSet<(u32, IpAddr)>,
+    stale: StaleNeighbours,
     next_probe: Instant,
+    /// True if neighbours may be unknown, as no event has reported them.
+    must_read: bool,
 }
 
 impl RouteListener {
-    /// Subscribes to events.
+    /// Subscribes to events and reads the neighbours: no event reports one that is stale already.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses a socket.
+    /// Returns an error if the kernel refuses a socket or the dump.
     pub fn open() -> io::Result<Self> {
+        Self::with_buffer(EVENTS_BUFFER)
+    }
+
+    /// Does the same with a receive buffer of about that many bytes.
+    fn with_buffer(bytes: usize) -> io::Result<Self> {
         let groups = [&ROUTING_GROUPS[..], &NETCONF_GROUPS, &[TRAFFIC_CONTROL_GROUP]].concat();
-        Ok(Self {
-            events: Socket::of_events(&groups, EVENTS_BUFFER)?,
+        let mut listener = Self {
+            events: Socket::of_events(&groups, bytes)?,
             dumper: Dumper::new()?,
             requests: Socket::of_requests()?,
             neighbours: HashMap::new(),
-            stale: BTreeSet::new(),
+            stale: StaleNeighbours::default(),
             next_probe: Instant::now(),
-        })
+            must_read: true,
+        };
+        listener.read_neighbours()?;
+        Ok(listener)
+    }
+
+    /// Reads all neighbours, if some may be unknown.
+    fn read_neighbours(&mut self) -> io::Result<()> {
+        if !self.must_read {
+            return Ok(());
+        }
+        let (neighbours, stale) = (&mut self.neighbours, &mut self.stale);
+        neighbours.clear();
+        stale.clear();
+        let is_whole = self.dumper.dump(Dump::Neighbours, |messages| {
+            for message in messages {
+                if let Message::Neighbour(neighbour) = message {
+                    note(neighbours, stale, &neighbour);
+                }
+            }
+            true
+        })?;
+        self.must_read = !is_whole;
+        Ok(())
     }
 
     /// Reads pending events without waiting. A neighbour that only ages is no change.
     ///
     /// # Errors
-    /// Returns an error if the socket fails.
+    /// Returns an error if a socket fails.
     pub fn hear(&mut self) -> io::Result<RouteChange> {
         let mut change = RouteChange::Nothing;
         loop {
             let messages = match self.events.receive()? {
-                Received::Nothing => return Ok(change),
+                Received::Nothing => break,
                 Received::Lost => {
-                    self.neighbours.clear();
+                    self.must_read = true;
                     change = RouteChange::Links;
                     continue;
                 }
@@ -81,8 +112,8 @@ impl RouteListener {
                         note(&mut self.neighbours, &mut self.stale, &neighbour)
                     }
                     Ok((_, Message::NeighbourRemoved(Neighbour { link, address, .. }))) => {
-                        self.stale.remove(&(link, address));
-                        self.neighbours.remove(&(link, address));
+                        self.stale.set(NeighbourId { link, address }, false);
+                        self.neighbours.remove(&NeighbourId { link, address });
                         RouteChange::Routes
                     }
                     Ok((_, Message::Other)) => RouteChange::Nothing,
@@ -105,6 +136,8 @@ impl RouteListener {
                 change = change.max(found);
             }
         }
+        self.read_neighbours()?;
+        Ok(change)
     }
 
     /// Returns all interfaces.
@@ -150,28 +183,21 @@ impl RouteListener {
         if Instant::now() < self.next_probe {
             return;
         }
-        while let Some((link, address)) = self.stale.pop_first() {
-            if is_in_use(link) {
-                self.requests.request(&probe(link, address));
-                self.next_probe = Instant::now() + PROBE_INTERVAL;
-                return;
-            }
+        if let Some(NeighbourId { link, address }) = self.stale.take_next(is_in_use) {
+            self.requests.request(&probe(link, address));
+            self.next_probe = Instant::now() + PROBE_INTERVAL;
         }
     }
 }
 
 /// Notes a neighbour, and returns if its usable address has changed.
 fn note(
-    neighbours: &mut HashMap<(u32, IpAddr), Option<[u8; 6]>>,
-    stale: &mut BTreeSet<(u32, IpAddr)>,
+    neighbours: &mut HashMap<NeighbourId, Option<[u8; 6]>>,
+    stale: &mut StaleNeighbours,
     neighbour: &Neighbour,
 ) -> RouteChange {
-    let key = (neighbour.link, neighbour.address);
-    if neighbour.state == Reachability::Stale {
-        stale.insert(key);
-    } else {
-        stale.remove(&key);
-    }
+    let key = NeighbourId { link: neighbour.link, address: neighbour.address };
+    stale.set(key, neighbour.state == Reachability::Stale);
     let mac = neighbour.mac.filter(|_| neighbour.is_usable());
     match neighbours.insert(key, mac) == Some(mac) {
         true => RouteChange::Nothing,
@@ -192,21 +218,65 @@ mod tests {
 
     #[test]
     fn only_another_address_of_a_neighbour_is_a_change() {
-        let (mut neighbours, mut stale) = (HashMap::new(), BTreeSet::new());
-        let (link, address) = (7, IpAddr::from([10, 0, 0, 2]));
+        let (mut neighbours, mut stale) = (HashMap::new(), StaleNeighbours::default());
+        let (link, address) = (7, std::net::IpAddr::from([10, 0, 0, 2]));
         let mut tell = |mac, state| {
             let changed =
                 note(&mut neighbours, &mut stale, &Neighbour { link, address, mac, state });
-            (changed == RouteChange::Routes, stale.len())
+            (changed == RouteChange::Routes, !stale.is_empty())
         };
         let (one, other) = (Some([2, 0, 0, 0, 0, 1]), Some([2, 0, 0, 0, 0, 2]));
-        assert_eq!(tell(one, Reachability::Usable), (true, 0));
-        assert_eq!(tell(one, Reachability::Stale), (false, 1));
-        assert_eq!(tell(one, Reachability::Usable), (false, 0));
-        assert_eq!(tell(other, Reachability::Usable), (true, 0));
-        assert_eq!(tell(other, Reachability::Unknown), (true, 0));
-        assert_eq!(tell(None, Reachability::Unknown), (false, 0));
-        assert_eq!(tell(other, Reachability::Stale), (true, 1));
+        assert_eq!(tell(one, Reachability::Usable), (true, false));
+        assert_eq!(tell(one, Reachability::Stale), (false, true));
+        assert_eq!(tell(one, Reachability::Usable), (false, false));
+        assert_eq!(tell(other, Reachability::Usable), (true, false));
+        assert_eq!(tell(other, Reachability::Unknown), (true, false));
+        assert_eq!(tell(None, Reachability::Unknown), (false, false));
+        assert_eq!(tell(other, Reachability::Stale), (true, true));
+    }
+
+    /// Runs `ip` in this namespace.
+    fn ip(words: &str) -> String {
+        let output = std::process::Command::new("ip").args(words.split(' ')).output().unwrap();
+        assert!(output.status.success(), "{words}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Returns true if Linux probes a neighbour of `veth0`, or has found that it does not reply.
+    fn is_probed(address: &str) -> bool {
+        let shown = ip(&format!("neigh show {address} dev veth0"));
+        ["DELAY", "PROBE", "FAILED"].iter().any(|state| shown.contains(state))
+    }
+
+    fn make_stale(address: &str) {
+        ip(&format!("neigh replace {address} lladdr 02:00:00:00:00:02 dev veth0 nud stale"));
+    }
+
+    #[test]
+    fn stale_neighbours_without_an_event_are_probed() {
+        if !fastlane_testing::namespace::private("routes-stale") {
+            return;
+        }
+        ip("link add veth0 type veth peer veth1");
+        ip("link set veth1 up");
+        ip("link set veth0 up");
+        ip("address add 10.0.0.1/24 dev veth0");
+        make_stale("10.0.0.2");
+        // Few events fit.
+        let mut listener = RouteListener::with_buffer(4096).unwrap();
+        listener.hear().unwrap();
+        listener.keep_alive(|_| false);
+        assert!(!is_probed("10.0.0.2"), "the interface is not in use");
+        listener.keep_alive(|_| true);
+        assert!(is_probed("10.0.0.2"), "it is from before the start");
+        for number in 0..200 {
+            ip(&format!("route add 10.1.{number}.0/24 dev veth0"));
+        }
+        make_stale("10.0.0.3");
+        assert_eq!(listener.hear().unwrap(), RouteChange::Links, "events were lost");
+        std::thread::sleep(PROBE_INTERVAL);
+        listener.keep_alive(|_| true);
+        assert!(is_probed("10.0.0.3"), "its event was lost");
     }
 
     #[test]

@@ -1,25 +1,25 @@
 //! Neighbour probing: asks Linux to confirm stale neighbours that the fast path uses. Linux does
 //! not see the packets sent to them, so it would not notice that one disappeared.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::super::KeepAlive;
 use super::super::message::probe;
 use super::super::model::NeighbourId;
 use super::super::publish::Publisher;
+use super::super::stale_neighbours::StaleNeighbours;
 
 /// Stale neighbours waiting to be probed.
 #[derive(Debug)]
 pub(super) struct NeighbourProbes {
     settings: KeepAlive,
-    stale: BTreeSet<NeighbourId>,
+    stale: StaleNeighbours,
     next: Instant,
 }
 
 impl NeighbourProbes {
     pub(super) fn new(settings: KeepAlive) -> Self {
-        Self { settings, stale: BTreeSet::new(), next: Instant::now() }
+        Self { settings, stale: StaleNeighbours::default(), next: Instant::now() }
     }
 
     /// Returns true if the settings require probes of this neighbour.
@@ -33,11 +33,7 @@ impl NeighbourProbes {
 
     /// Schedules or cancels the probe of a neighbour.
     pub(super) fn set_stale(&mut self, neighbour: NeighbourId, stale: bool) {
-        if stale {
-            self.stale.insert(neighbour);
-        } else {
-            self.stale.remove(&neighbour);
-        }
+        self.stale.set(neighbour, stale);
     }
 
     /// Returns the time until the next probe; `None` if none is scheduled.
@@ -54,7 +50,7 @@ impl NeighbourProbes {
         if now < self.next {
             return None;
         }
-        let NeighbourId { link, address } = self.stale.pop_first()?;
+        let NeighbourId { link, address } = self.stale.take_next(|_| true)?;
         self.next = now + Duration::from_secs(1) / rate;
         Some(probe(link, address))
     }
