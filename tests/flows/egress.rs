@@ -76,6 +76,12 @@ fn r30_packets_that_traffic_control_sees_are_linuxs(tier: Tier) {
     leaves_by_linux(&firewall, &udp);
     tc(&firewall, "qdisc del dev wire1 clsact");
     is_fast();
+    // Filters of a block are of no interface. Linux tells which disciplines have the block.
+    tc(&firewall, "qdisc add dev wire1 egress_block 7 clsact");
+    tc(&firewall, "filter add block 7 protocol ip u32 match u32 0 0 classid 1:1");
+    leaves_by_linux(&firewall, &udp);
+    tc(&firewall, "qdisc del dev wire1 clsact");
+    is_fast();
     firewall.router.stop();
 }
 

@@ -7,6 +7,8 @@ use fastlane_netlink::{attribute, text};
 const HEADER: usize = 20;
 /// Attribute `TCA_KIND`.
 const KIND: u16 = 1;
+/// Attribute `TCA_EGRESS_BLOCK`: number of the block whose filters see frames before they leave.
+const EGRESS_BLOCK: u16 = 14;
 /// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)`: parent of filters that see frames before they leave.
 pub(super) const EGRESS: u32 = 0xffff_fff3;
 /// Disciplines that only queue, which Linux gives interfaces by itself (`net.core.default_qdisc`),
@@ -57,6 +59,8 @@ pub(super) fn read_discipline(body: &[u8]) -> Result<TrafficControl, Malformed> 
     let (link, _, attributes) = split(body)?;
     let kind = attribute(attributes, KIND).map(text).unwrap_or_default();
     let effect = match &*kind {
+        // Events of the filters in a block name no interface, so it is taken for one with filters.
+        "clsact" if attribute(attributes, EGRESS_BLOCK).is_some() => Effect::Control,
         "clsact" => Effect::Filters,
         kind if PLAIN.contains(&kind) => Effect::None,
         _ => Effect::Control,
