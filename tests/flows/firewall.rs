@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use fastlane::flow_tier::{Adoption, KernelTier};
+use fastlane::mirror::flows::FlowTier;
 use fastlane_tests::routed::{FAR, Routed, counters, drop_count};
 use fastlane_tests::{Application, Mechanism, PATIENCE, Pins, Process, binary, eventually};
 use rustix::process::Signal;
@@ -73,7 +75,7 @@ pub(crate) struct Firewall {
     pub(crate) offload: Option<Process>,
     tier: Tier,
     /// BPF file system of the kernel tier. It is dropped last.
-    _pins: Option<Pins>,
+    pins: Option<Pins>,
 }
 
 /// Tier, mechanism and number of lanes of a router.
@@ -168,8 +170,7 @@ impl Firewall {
         let mut command = routed.router().command(&[]);
         command.arg(binary("router")).arg(&path);
         let router = Application::run(command, session);
-        let firewall =
-            Self { routed, router, configuration: path, offload: None, tier, _pins: pins };
+        let firewall = Self { routed, router, configuration: path, offload: None, tier, pins };
         rules.iter().for_each(|rules| firewall.nft(rules));
         Some(firewall)
     }
@@ -199,6 +200,18 @@ impl Firewall {
         command.args(["--set", &format!("session={}", json!(session)), "--set", setting]);
         let ended = Process::start(command).wait();
         (ended.status.code(), ended.stderr)
+    }
+
+    /// Removes all flows from the table of the kernel tier, behind the back of its slow path.
+    #[track_caller]
+    pub(crate) fn clear_kernel_table(&self) {
+        let pins = self.pins.as_ref().expect("it has a kernel tier").directory();
+        let capacity = 2 * 1024; // both directions
+        let (mut tier, adoption) = KernelTier::open(capacity, &pins).expect("its pins");
+        assert_eq!(adoption, Adoption::Adopted);
+        for flow in tier.flows().expect("its flows") {
+            tier.remove(&flow.key).expect("it is there");
+        }
     }
 
     /// Kills the slow path.

@@ -58,6 +58,23 @@ fn flows_are_selected_followed_and_explained(tier: Tier) {
 }
 
 #[test]
+fn a_flow_that_is_not_in_the_table_of_the_kernel_tier_is_explained() {
+    let Some(firewall) = Firewall::new(Tier::Kernel, "noroom", &[RULES]) else { return };
+    assert_eq!(firewall.statistics()["offload_tier_full"], 0);
+    let udp = firewall.datagrams(5353);
+    let from = udp.exchange().expect("it passes Linux");
+    firewall.wait_until_fast(5353);
+    let words = format!("udp {from} {}", udp.to);
+    assert!(firewall.explain(&words).starts_with("kernel: udp"));
+    // As if it had found no slot, which takes more flows than a test can make.
+    firewall.clear_kernel_table();
+    assert!(firewall.flows(&["--port", "5353"]).len() == 1, "it is in the table of lanes");
+    let explained = firewall.explain(&words);
+    assert!(explained.starts_with("linux: the table of the kernel tier"), "{explained}");
+    firewall.router.stop();
+}
+
+#[test]
 fn what_contradicts_flows_is_refused_with_the_remedy() {
     let Some(firewall) = Firewall::new(Tier::Lanes, "refused", &[RULES]) else { return };
     for (setting, reason) in [

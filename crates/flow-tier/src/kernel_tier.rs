@@ -83,6 +83,8 @@ pub struct KernelTier {
     last_serial: u32,
     /// Status as the program reads it.
     status: Status,
+    /// Number of insertions that found no slot.
+    full: u64,
 }
 
 impl KernelTier {
@@ -194,6 +196,7 @@ impl KernelTier {
             slots,
             last_serial,
             status: Status { last_serial, ..status },
+            full: 0,
         })
     }
 
@@ -327,6 +330,12 @@ impl KernelTier {
         Ok(self.last_serial)
     }
 
+    /// Returns the number of directions of flows that found no slot so far, and are Linux's.
+    #[must_use]
+    pub fn full(&self) -> u64 {
+        self.full
+    }
+
     /// Returns the packets of each outcome.
     ///
     /// # Errors
@@ -385,7 +394,8 @@ impl FlowTier for KernelTier {
     fn insert(&mut self, flow: &TierFlow) -> io::Result<()> {
         let serial = self.next_serial()?;
         let write = |slot: usize, words: &SlotWords| self.tables.write(slot, words);
-        self.slots.replace(flow, serial, write)
+        self.full += u64::from(!self.slots.replace(flow, serial, write)?);
+        Ok(())
     }
 
     fn remove(&mut self, key: &FlowKey) -> io::Result<()> {

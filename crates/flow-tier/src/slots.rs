@@ -133,7 +133,8 @@ impl Slots {
         None
     }
 
-    /// Adds a flow, instead of those that have its key or its entry.
+    /// Adds a flow, instead of those that have its key or its entry. Returns false if it finds no
+    /// slot: Linux handles it then.
     ///
     /// # Errors
     /// Returns the error of `write`. The flow is not in the table then.
@@ -142,13 +143,12 @@ impl Slots {
         flow: &TierFlow,
         serial: u32,
         mut write: impl FnMut(usize, &SlotWords) -> io::Result<()>,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         self.remove(&flow.key, &mut write)?;
         if let Some(key) = self.key(flow.entry) {
             self.remove(&key, &mut write)?;
         }
-        // Linux handles a flow that has no room.
-        self.insert(flow, serial, write).map(drop)
+        self.insert(flow, serial, write)
     }
 
     /// Adds a flow, whose key and entry are not in the table. Returns false if it finds no slot:

@@ -178,6 +178,29 @@ fn flows_are_forwarded_while_the_slow_path_lives() {
 }
 
 #[test]
+fn a_flow_without_room_is_counted() {
+    if !private("tier-full") {
+        return;
+    }
+    configure();
+    let mut tier = KernelTier::load(CAPACITY).unwrap();
+    attach(&mut tier);
+    tier.publish(&status(now())).unwrap();
+    for entry in 0..CAPACITY as u32 {
+        let key = FlowKey { ports: [entry as u16, 53], ..flow(entry).key };
+        tier.insert(&TierFlow { key, ..flow(entry) }).unwrap();
+    }
+    assert_eq!(tier.full(), 0);
+    // The tier has no such entry.
+    tier.insert(&flow(CAPACITY as u32)).unwrap();
+    assert_eq!((tier.full(), tier.flows().unwrap().len()), (1, CAPACITY));
+    assert!(!is_forwarded(&mut tier));
+    tier.insert(&flow(0)).unwrap();
+    assert_eq!(tier.full(), 1);
+    assert!(is_forwarded(&mut tier));
+}
+
+#[test]
 fn next_hops_are_remembered_while_routes_are_followed() {
     if !private("tier-hops") {
         return;

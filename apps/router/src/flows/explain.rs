@@ -8,7 +8,10 @@ use fastlane::mirror::flows::{FlowStatus, Suitability};
 use fastlane::mirror::ipsec::PolicyReader;
 use fastlane::{now, slow};
 
-use super::list::{FlowList, ends};
+use super::list::{FlowList, FlowTierName, ends};
+
+/// Begin of a line about a flow that found no slot (`offload_tier_full`).
+const NO_ROOM: &str = "linux: the table of the kernel tier has no room for it";
 
 /// Protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -59,7 +62,8 @@ impl ExplainArguments {
         match list.find(&tuple, self.zone) {
             Some(flow) if flow.is_closing => lines.push(format!("linux: it is closing: {flow}")),
             Some(flow) if is_served => {
-                lines.push(format!("{}: {flow}", list.tier_of(&flow).name()));
+                let tier = list.tier_of(&flow).map_or(NO_ROOM, FlowTierName::name);
+                lines.push(format!("{tier}: {flow}"));
             }
             Some(flow) => lines.push(format!("linux: {}: {flow}", not_served(status))),
             None if !is_served => lines.push(format!("linux: {}", not_served(status))),

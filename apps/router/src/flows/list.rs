@@ -51,6 +51,8 @@ pub(super) struct ListedFlow {
     pub(super) idle: Option<u64>,
     /// True if a packet that ends the connection was seen.
     pub(super) is_closing: bool,
+    /// True if both directions are in the table of the kernel tier.
+    pub(super) is_in_kernel: bool,
 }
 
 impl FlowList {
@@ -67,12 +69,13 @@ impl FlowList {
         Ok(Self { table: slow.hash(FLOWS).map_err(failed)?, lanes, status, tier })
     }
 
-    /// Returns the tier that handles a flow.
-    pub(super) fn tier_of(&self, flow: &ListedFlow) -> FlowTierName {
+    /// Returns the tier that handles a flow; `None` if the kernel tier had no room for it, and no
+    /// lane has forwarded it, either.
+    pub(super) fn tier_of(&self, flow: &ListedFlow) -> Option<FlowTierName> {
         match flow.tier() {
-            Some(tier) => tier,
-            None if self.tier.is_some() => FlowTierName::Kernel,
-            None => FlowTierName::Lanes,
+            Some(tier) => Some(tier),
+            None if self.tier.is_some() => flow.is_in_kernel.then_some(FlowTierName::Kernel),
+            None => Some(FlowTierName::Lanes),
         }
     }
 
@@ -108,9 +111,11 @@ impl FlowList {
         let reply = self.table.copy(&reverse(key, record)).map(|(entry, _)| entry);
         let mut counts = [[0; 2]; 2];
         let (mut last_seen, mut is_closing, mut kernel_packets) = (0, false, 0);
+        let mut is_in_kernel = true;
         for (counts, key) in counts.iter_mut().zip([*key, reverse(key, record)]) {
             // A flow that has just been removed has no totals.
             let totals = self.tier.as_ref().and_then(|tier| tier.totals(&key).ok()?);
+            is_in_kernel &= totals.is_some();
             let TierTotals { packets, octets, last_seen: seen, is_closing: closes } =
                 totals.unwrap_or_default();
             *counts = [packets, octets];
@@ -138,6 +143,7 @@ impl FlowList {
             kernel_packets,
             idle: (last_seen > 0).then(|| now().saturating_sub(last_seen)),
             is_closing,
+            is_in_kernel,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use fastlane::flow_tier::KernelTier;
 use fastlane::mirror::flows::{
-    FlowFollower, FlowKey, FlowRecord, FlowSettings, FlowStatus, FlowTier, PinsPath,
+    FlowFollower, FlowKey, FlowRecord, FlowSettings, FlowStatistics, FlowStatus, FlowTier, PinsPath,
 };
 use fastlane::now;
 use fastlane::slow::{self, SlowPath, Writer};
@@ -210,6 +210,7 @@ impl Tables {
     /// Publishes that the slow path lives, and whether lanes and the kernel tier may forward flows.
     fn publish(&mut self, is_active: bool) -> Result<(), String> {
         let FlowsSettings { mark, mask, one_way, grace, .. } = self.settings;
+        let tier_full = self.tier_ports.as_ref().map_or(0, |ports| ports.tier().lock().full());
         let status = FlowStatus {
             heartbeat: now(),
             grace: u64::from(grace) * 1_000_000,
@@ -218,7 +219,7 @@ impl Tables {
             mask,
             one_way: one_way.into(),
             rules: self.follower.rules(),
-            statistics: self.follower.statistics(),
+            statistics: FlowStatistics { tier_full, ..self.follower.statistics() },
             pins: self.pins,
         };
         // A lane that delays the reuse of memory gets the next heartbeat.

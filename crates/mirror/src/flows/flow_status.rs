@@ -84,13 +84,14 @@ impl FlowStatus {
 impl FlowStatistics {
     /// Returns the counters with their names, those of refusals last.
     pub fn named(&self) -> impl Iterator<Item = (String, u64)> {
-        let Self { flows, added, removed, full, events, lost, resyncs, .. } = *self;
+        let Self { flows, added, removed, full, tier_full, events, lost, resyncs, .. } = *self;
         let Self { touched, refreshed, rejudged, refused, .. } = *self;
         let plain = [
             ("offload_flows", flows),
             ("offload_added", added),
             ("offload_removed", removed),
             ("offload_full", full),
+            ("offload_tier_full", tier_full),
             ("offload_events", events),
             ("offload_lost", lost),
             ("offload_resyncs", resyncs),
@@ -118,6 +119,9 @@ pub struct FlowStatistics {
     pub removed: u64,
     /// Number of flows that found no room.
     pub full: u64,
+    /// Number of directions of flows that found no room in the tier inside the kernel. The tier
+    /// counts them, not the follower.
+    pub tier_full: u64,
     /// Number of events received.
     pub events: u64,
     /// Number of times that events were lost, and everything was read again.
