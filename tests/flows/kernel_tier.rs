@@ -86,6 +86,7 @@ fn occupy_wire1(firewall: &Firewall) -> KernelTier {
         mac: [2, 0, 0, 0, 0, 1],
         zone: 0,
         mode: Some(XdpMode::Generic),
+        is_aggregate: false,
         forwards_back: false,
         has_traffic_control: false,
         has_lanes: false,

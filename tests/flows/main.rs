@@ -2,6 +2,7 @@
 //! tracking. Tests are named by the requirements that they show (`apps/router/README.md`).
 
 mod addresses;
+mod bonded_ports;
 mod both_tiers;
 mod closing;
 mod deletion;

@@ -127,6 +127,11 @@ fn the_router_leaves_connections_of_a_flow_table_to_it() {
 }
 
 #[test]
+fn flows_by_a_bond_are_fast_in_the_kernel_tier() {
+    Guest::new(Kernel::V6_12).run_programs(&[["tests", "flows", "--ignored bonded_ports::"]]);
+}
+
+#[test]
 fn the_kernel_tier_leaves_a_vrf_to_linux() {
     Guest::new(Kernel::V6_12).run_programs(&[["tests", "flows", "--ignored vrf::"]]);
 }

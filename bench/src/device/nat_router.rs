@@ -143,6 +143,7 @@ pub fn attach(tier: &mut KernelTier, links: &RouterLinks) -> Result<()> {
             mac: ROUTER_MAC,
             zone: 0,
             mode: Some(XdpMode::Native),
+            is_aggregate: false,
             forwards_back: false,
             has_traffic_control: false,
             has_lanes: false,

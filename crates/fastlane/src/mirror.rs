@@ -30,6 +30,7 @@ use netconf::Netconf;
 pub(crate) use thread::MirrorThread;
 use vlan_interfaces::VlanInterfaces;
 
+pub use fastlane_mirror::message::Link;
 pub use fastlane_mirror::{
     Error as MirrorError, FallbackReason, Family, NextHop, ReturnRoute, RouteChange, RouteListener,
     RouteLookup, TableId, blackhole, conntrack, flows, ipsec, query,

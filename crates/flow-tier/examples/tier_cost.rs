@@ -64,6 +64,7 @@ fn tier(flows: u32) -> KernelTier {
             mac: STATION,
             zone: 0,
             mode,
+            is_aggregate: false,
             forwards_back: false,
             has_traffic_control: false,
             has_lanes: false,

@@ -47,8 +47,11 @@ pub struct TierPort {
     pub mac: [u8; 6],
     /// Zone of the connection tracking.
     pub zone: u16,
-    /// Mode of the program; `None`: native if the driver can, else generic.
+    /// Mode of the program; `None`: native if the driver can, else generic. A bond or team takes
+    /// generic mode only.
     pub mode: Option<XdpMode>,
+    /// True if the interface is made of others: a bond or team.
+    pub is_aggregate: bool,
     /// True if packets may leave by this interface if they arrived on it.
     pub forwards_back: bool,
     /// True if Linux delays or changes what leaves by this interface, so that flows do not.
@@ -265,9 +268,15 @@ impl KernelTier {
 
     fn link(&self, port: &TierPort) -> Result<OwnedFd, ProgramError> {
         let link = |mode| link_xdp(self.program.as_fd(), &port.interface, mode);
-        match port.mode {
-            Some(mode) => link(mode),
-            None => match link(XdpMode::Native) {
+        match (port.mode, port.is_aggregate) {
+            // The driver runs the program on the members, by which no flow arrives.
+            (Some(XdpMode::Native), true) => Err(ProgramError::NoNativeXdp {
+                interface: port.interface.clone(),
+                source: io::Error::other("the members of a bond or team run it"),
+            }),
+            (None, true) => link(XdpMode::Generic),
+            (Some(mode), _) => link(mode),
+            (None, false) => match link(XdpMode::Native) {
                 Err(ProgramError::NoNativeXdp { .. }) => link(XdpMode::Generic),
                 other => other,
             },

@@ -68,6 +68,7 @@ fn port(name: &str) -> TierPort {
         mac: STATION,
         zone: 0,
         mode,
+        is_aggregate: false,
         forwards_back: false,
         has_traffic_control: false,
         has_lanes: false,
@@ -383,6 +384,25 @@ fn is_attached(interface: &str) -> bool {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     true
+}
+
+/// A veth pair stands for a bond, which few kernels have: `tests/flows/bonded_ports.rs` has one.
+#[test]
+fn the_program_of_a_bond_is_not_given_to_its_driver() {
+    if !private("tier-bond") {
+        return;
+    }
+    configure();
+    let mut tier = KernelTier::load(CAPACITY).unwrap();
+    let bond = TierPort { is_aggregate: true, ..port("in") };
+    let error = tier.attach(&bond).unwrap_err().to_string();
+    assert!(error.contains("a bond or team run it): use generic mode"), "{error}");
+    assert!(!is_attached("in"));
+    tier.attach(&TierPort { mode: None, ..bond }).unwrap();
+    tier.attach(&TierPort { mode: None, ..port("out") }).unwrap();
+    let shown = |name: &str| command("ip", &format!("link show {name}"));
+    assert!(shown("in").contains("xdpgeneric"), "{}", shown("in"));
+    assert!(!shown("out").contains("xdpgeneric"), "{}", shown("out"));
 }
 
 #[test]

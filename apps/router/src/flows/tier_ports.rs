@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fastlane::config::KernelPort;
 use fastlane::flow_tier::{Adoption, KernelTier, SharedTier, TierPort};
-use fastlane::mirror::{RouteChange, RouteListener};
+use fastlane::mirror::{Link, RouteChange, RouteListener};
 
 use crate::settings::Settings;
 
@@ -17,6 +17,9 @@ const PINS: &str = "/sys/fs/bpf/fastlane-flows";
 
 /// Time between two looks at interfaces: no event tells when one begins to transmit, or ends it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Kinds of interfaces that are made of others.
+const AGGREGATES: [&str; 2] = ["bond", "team"];
 
 /// Reasons why flows do not leave by an interface.
 const MUTE: &str = "it does not transmit redirected frames; its driver must support it \
@@ -56,13 +59,14 @@ impl TierSettings {
     }
 
     /// Returns a port with the interface that it has now.
-    fn port(&self, port: &KernelPort, index: u32, mac: [u8; 6], is_controlled: bool) -> TierPort {
+    fn port(&self, port: &KernelPort, link: &Link, is_controlled: bool) -> TierPort {
         TierPort {
             interface: port.interface.clone(),
-            index,
-            mac,
+            index: link.index,
+            mac: link.mac,
             zone: self.zone(&port.name),
             mode: port.mode,
+            is_aggregate: AGGREGATES.contains(&&*link.kind),
             forwards_back: self.app.same_interface,
             has_traffic_control: is_controlled,
             has_lanes: port.has_lanes,
@@ -179,8 +183,7 @@ impl TierPorts {
             let name = &port.interface;
             if !is_in_vrf {
                 present.push(link.index);
-                let attached =
-                    tier.attach(&self.settings.port(port, link.index, link.mac, is_controlled));
+                let attached = tier.attach(&self.settings.port(port, link, is_controlled));
                 if let Err(error) = attached {
                     self.refused.insert(name.clone(), error.to_string());
                     self.closed.insert(name.clone(), REFUSED);

@@ -136,6 +136,7 @@ fn tier() -> KernelTier {
             mac,
             zone: 0,
             mode: Some(XdpMode::Generic),
+            is_aggregate: false,
             forwards_back: false,
             has_traffic_control: false,
             has_lanes: false,
