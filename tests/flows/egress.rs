@@ -1,6 +1,9 @@
 //! R30: packets that Linux shapes, filters or transforms when they leave are Linux's.
 
+use std::time::Duration;
+
 use fastlane_tests::eventually;
+use serde_json::json;
 
 use super::firewall::{Datagrams, Firewall, RULES, Tier, for_each_tier};
 
@@ -82,6 +85,29 @@ fn r30_packets_that_traffic_control_sees_are_linuxs(tier: Tier) {
     leaves_by_linux(&firewall, &udp);
     tc(&firewall, "qdisc del dev wire1 clsact");
     is_fast();
+    firewall.router.stop();
+}
+
+#[test]
+fn the_kernel_tier_disregards_traffic_control_on_request() {
+    let flows = json!({ "capacity": 1024 });
+    let Some(mut firewall) = Firewall::without_offload(Tier::Kernel, "r30no", &[RULES], flows)
+    else {
+        return;
+    };
+    let offload = firewall.offload_with(&["--set", "mirror.honour-traffic-control=false"]);
+    offload.wait_for("router offload: running");
+    firewall.offload = Some(offload);
+    let udp = firewall.datagrams(5353);
+    assert!(udp.exchange().is_some());
+    firewall.wait_until_fast(5353);
+    let is_fast = || firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    is_fast();
+    tc(&firewall, "qdisc replace dev wire1 root tbf rate 100mbit burst 100k latency 50ms");
+    // The slow path looks every second.
+    std::thread::sleep(Duration::from_secs(2));
+    is_fast();
+    assert_eq!(firewall.count("linux_not_our_port"), 0);
     firewall.router.stop();
 }
 

@@ -69,7 +69,7 @@ impl Arguments {
         let loaded = settings::program()
             .read::<Settings>(&self.configuration, &self.overrides, "router")
             .map_err(|error| error.to_string())?;
-        let tier = TierSettings::new(loaded.kernel_ports, &loaded.settings, &loaded.name);
+        let tier = TierSettings::new(&loaded);
         let flows = loaded.settings.flows.ok_or(
             "the configuration has no flows; write `\"flows\": { \"mark\": 1, \"mask\": 1 }` in \
              its `app`",

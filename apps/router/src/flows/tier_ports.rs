@@ -1,7 +1,7 @@
 //! Ports of the kernel tier: attaches its program to their interfaces, and makes it forget next
 //! hops when Linux's routes, neighbours, links or addresses change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use fastlane::config::KernelPort;
 use fastlane::flow_tier::{Adoption, KernelTier, SharedTier, TierPort};
 use fastlane::mirror::{Link, RouteChange, RouteListener};
+
+use fastlane::LoadedConfig;
 
 use crate::settings::Settings;
 
@@ -38,14 +40,19 @@ pub(super) struct TierSettings {
     ports: Vec<KernelPort>,
     app: Settings,
     pins: PathBuf,
+    /// True if packets are Linux's where they leave by an interface with traffic control.
+    honours_traffic_control: bool,
 }
 
 impl TierSettings {
     /// Creates the settings; `None` if no port is of the kernel tier.
-    pub(super) fn new(ports: Vec<KernelPort>, app: &Settings, name: &str) -> Option<Self> {
+    pub(super) fn new(loaded: &LoadedConfig<Settings>) -> Option<Self> {
+        let (ports, app) = (loaded.kernel_ports.clone(), loaded.settings.clone());
         let configured = app.flows.as_ref()?.pins.clone();
-        let pins = configured.unwrap_or_else(|| Path::new(PINS).join(name));
-        (!ports.is_empty()).then(|| Self { ports, app: app.clone(), pins })
+        let pins = configured.unwrap_or_else(|| Path::new(PINS).join(&loaded.name));
+        let mirror = loaded.configuration.mirror.as_ref();
+        let honours_traffic_control = mirror.is_none_or(|mirror| mirror.honour_traffic_control);
+        (!ports.is_empty()).then_some(Self { ports, app, pins, honours_traffic_control })
     }
 
     /// Returns the directory of the pins.
@@ -167,8 +174,13 @@ impl TierPorts {
     fn attach(&mut self) -> Result<Option<String>, String> {
         let links = self.listener.links();
         let links = links.map_err(|error| format!("cannot read the interfaces: {error}"))?;
-        let controlled = self.listener.controlled_links();
-        let controlled = controlled.map_err(|error| format!("cannot read `tc qdisc`: {error}"))?;
+        let mut controlled = BTreeSet::new();
+        if self.settings.honours_traffic_control {
+            controlled = self
+                .listener
+                .controlled_links()
+                .map_err(|error| format!("cannot read `tc qdisc`: {error}"))?;
+        }
         let vrfs: Vec<u32> =
             links.iter().filter(|link| link.vrf_table != 0).map(|link| link.index).collect();
         let mut tier = self.tier.lock();
