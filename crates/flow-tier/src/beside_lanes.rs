@@ -12,6 +12,7 @@ use fastlane_steer::{ProgramError, link, program_links, program_name};
 use crate::encoding::{self, EntranceWords};
 use crate::error::{TierError, system, table};
 use crate::kernel_tier::{KernelTier, TierPort};
+use crate::program::PROGRAM;
 use crate::tables::Tables;
 
 /// Name of the program that steers to lanes (`crates/steer/bpf/steer.bpf.c`).
@@ -88,20 +89,36 @@ impl Tables {
     }
 
     /// Gives an interface back to the program that steers to lanes, if the tier's is on it.
-    pub(crate) fn return_to_lanes(
+    pub(crate) fn return_to_lanes(&self, interface: u32) -> io::Result<()> {
+        let entrance = self.entrances.get(&interface, 0).ok();
+        let Some(index) = entrance.and_then(|it| encoding::lanes_of(&it)) else { return Ok(()) };
+        let Some(attached) = tier_program(interface) else { return Ok(()) };
+        let (program, steering) =
+            (link::open_program(attached)?, link::open_program(self.lanes.get(index)?)?);
+        exchange(interface, attached, program.as_fd(), steering.as_fd())
+    }
+
+    /// Exchanges the program of another version on an interface of both tiers, if it is on it.
+    pub(crate) fn renew_beside_lanes(
         &self,
         interface: u32,
         program: BorrowedFd<'_>,
     ) -> io::Result<()> {
-        let own = link::program_id(program)?;
-        let entrance = self.entrances.get(&interface, 0).ok();
-        let Some(index) = entrance.and_then(|it| encoding::lanes_of(&it)) else { return Ok(()) };
-        if !matches!(xdp_program(interface), Ok(Some(attached)) if attached == own) {
-            return Ok(()); // the fast path has ended, or the interface was removed
+        match tier_program(interface) {
+            Some(attached) if attached != link::program_id(program)? => {
+                let old = link::open_program(attached)?;
+                exchange(interface, attached, old.as_fd(), program)
+            }
+            _ => Ok(()),
         }
-        let steering = link::open_program(self.lanes.get(index)?)?;
-        exchange(interface, own, program, steering.as_fd())
     }
+}
+
+/// Returns the program on an interface if it is that of a tier, of whatever version. Otherwise the
+/// fast path has ended, or the interface was removed.
+fn tier_program(interface: u32) -> Option<u32> {
+    let attached = xdp_program(interface).ok().flatten()?;
+    (program_name(attached).as_deref() == Some(PROGRAM)).then_some(attached)
 }
 
 /// Exchanges the program on the link by which it is attached to an interface.

@@ -36,6 +36,13 @@ fn check(sum: u64, words: &[u64], first: u64) -> u64 {
     products.fold(sum, u64::wrapping_add)
 }
 
+/// Returns the FNV-1a hash of octets, which tells versions apart.
+pub(crate) fn digest(octets: &[u8]) -> u64 {
+    octets.iter().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
+        (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
 /// Returns the key in words.
 fn key_words(key: &FlowKey) -> KeyWords {
     zerocopy::transmute!(*key)

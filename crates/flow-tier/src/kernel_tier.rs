@@ -6,22 +6,19 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use aya::Ebpf;
 use aya::maps::MapError;
-use aya::programs::Xdp;
-use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 use fastlane_mirror::flows::{FlowKey, FlowStatus, FlowTier, TierFlow, TierTotals};
-use fastlane_steer::{ProgramError, XdpMode, link_xdp};
+use fastlane_steer::{ProgramError, XdpMode, link, link_xdp};
 use fastlane_table::EntryId;
 
 use crate::encoding::{self, SlotWords, Status};
 use crate::error::{TierError, system, table};
-use crate::pins::Pins;
-use crate::slots::{Slots, first_slots, slots_for};
-use crate::tables::{Tables, possible_cpus};
+use crate::pins::{PinnedProgram, Pins};
+use crate::program::{self, LoadedProgram, OPENING};
+use crate::slots::{Slots, slots_for};
+use crate::tables::Tables;
 use crate::tier_outcome::OutcomeCount;
-
-/// Name of the program in `bpf/flows.bpf.c`.
-pub(crate) const PROGRAM: &str = "fastlane_flows";
 
 /// Time after a heartbeat in which remembered next hops hold, in nanoseconds. After it each packet
 /// is looked up, as nobody follows the routes.
@@ -32,9 +29,6 @@ const SERIALS: u32 = 1 << 16;
 
 /// Action whose failure is reported.
 const RETURNING: &str = "giving an interface of the kernel tier back to lanes";
-
-/// Maximum number of attempts to load the program when a signal interrupts the kernel.
-const MAX_LOADS: usize = 10;
 
 /// An interface of the tier: flows arrive on it and leave by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +61,8 @@ pub enum Adoption {
     Loaded,
     /// The pinned program of a predecessor and its tables were adopted.
     Adopted,
+    /// The tables of a predecessor of another version were adopted, and its program was replaced.
+    Renewed,
 }
 
 /// Kernel tier: the program, its tables and its links. Without pins it ends with this value; with
@@ -96,43 +92,29 @@ impl KernelTier {
     /// # Errors
     /// Returns [`TierError::Program`] without CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON.
     pub fn load(capacity: usize) -> Result<Self, TierError> {
-        let object = aya::include_bytes_aligned!("../bpf/flows.bpf.o");
-        let opening = "creating the tables of the kernel tier";
-        let failed = |error| ProgramError::system(opening, error);
-        let cpus = possible_cpus().map_err(failed)?;
-        let size = |elements: usize| u32::try_from(elements).unwrap_or(u32::MAX);
-        let slots = slots_for(capacity);
-        let first_slots = size(first_slots(slots));
-        let states = size(capacity.saturating_mul(cpus as usize));
-        let mut loader = EbpfLoader::new();
-        loader.btf(None).map_max_entries("flows", size(slots)).map_max_entries("states", states);
-        // The log of a program with a loop takes most of the time of its verification.
-        loader.verifier_log_level(VerifierLogLevel::DISABLE);
-        loader.override_global("slots", &first_slots, true).override_global("cpus", &cpus, true);
-        let loaded = loader.load(object);
-        let mut programs = loaded.map_err(|error| ProgramError::opening(opening, error))?;
+        let LoadedProgram { programs, descriptor } = LoadedProgram::load(capacity, None)?;
         let descriptors = Tables::descriptors(&programs);
-        let descriptors = descriptors.map_err(failed)?;
-        let mut tables = Tables::open(descriptors).map_err(|error| table(opening, error))?;
-        let program = verify(&mut programs)?;
+        let descriptors = descriptors.map_err(|error| ProgramError::system(OPENING, error))?;
+        let mut tables = Tables::open(descriptors).map_err(|error| table(OPENING, error))?;
         // Keys whose slots are close cannot be chosen by who does not know it.
         let seed = RandomState::new().build_hasher().finish();
         let status = Status { seed, ..Status::default() }.words();
-        tables.status.set(0, status, 0).map_err(|error| table(opening, error))?;
-        Self::new(Some(programs), program, tables, None)
+        tables.status.set(0, status, 0).map_err(|error| table(OPENING, error))?;
+        Self::new(Some(programs), descriptor, tables, None)
     }
 
     /// Adopts the program that a predecessor has pinned in a directory, with its flows, or loads it
-    /// and pins it there. A program with other tables, or with room for another number of flows, is
-    /// replaced: Linux handles everything meanwhile.
+    /// and pins it there. The program of another version is exchanged from one packet to the next,
+    /// if its tables are the same. One with other tables, or with room for another number of flows,
+    /// is replaced: Linux handles everything meanwhile.
     ///
     /// # Errors
     /// Returns [`TierError::Pins`] if the directory is in no BPF file system, and the errors of
     /// [`load`](Self::load).
     pub fn open(capacity: usize, directory: &Path) -> Result<(Self, Adoption), TierError> {
         let pins = Pins::new(directory);
-        if let Some(tier) = Self::adopt(&pins, capacity) {
-            return Ok((tier, Adoption::Adopted));
+        if let Some(adopted) = Self::adopt(&pins, capacity) {
+            return Ok(adopted);
         }
         let failed = |reason| TierError::Pins { path: directory.to_owned(), reason };
         return_to_lanes(&pins)?;
@@ -140,32 +122,48 @@ impl KernelTier {
         let mut tier = Self::load(capacity)?;
         let descriptors = tier.programs.as_ref().map(Tables::descriptors).transpose();
         if let Some(descriptors) = descriptors.map_err(failed)? {
-            pins.create(tier.program.as_fd(), &descriptors).map_err(|reason| {
-                let _ = pins.remove();
-                failed(reason)
-            })?;
+            pins.create(tier.program.as_fd(), program::version(), &descriptors).map_err(
+                |reason| {
+                    let _ = pins.remove();
+                    failed(reason)
+                },
+            )?;
         }
         tier.pins = Some(pins);
         Ok((tier, Adoption::Loaded))
     }
 
     /// Adopts what is pinned, if all of it is there and as it must be.
-    fn adopt(pins: &Pins, capacity: usize) -> Option<Self> {
+    fn adopt(pins: &Pins, capacity: usize) -> Option<(Self, Adoption)> {
         let tables = Tables::open(pins.tables().ok()?).ok()?;
-        let program = pins.program().ok()?;
         if tables.capacity() != capacity || tables.slots() != slots_for(capacity) {
             return None;
         }
+        let pinned = pins.programs().ok()?;
+        let is_own = |it: &PinnedProgram| it.version == Some(program::version());
+        let (programs, program, adoption) = match pinned.into_iter().find(is_own) {
+            Some(it) => (None, it.descriptor, Adoption::Adopted),
+            None => {
+                let loaded = LoadedProgram::load(capacity, Some(pins)).ok()?;
+                (Some(loaded.programs), loaded.descriptor, Adoption::Renewed)
+            }
+        };
+        // Pinned before it is attached: whoever comes next finds what it is to exchange.
+        pins.replace_program(program.as_fd(), program::version()).ok()?;
         let links = pins.links().ok()?;
-        let mut tier = Self::new(None, program, tables, Some(pins.clone())).ok()?;
+        let mut tier = Self::new(programs, program, tables, Some(pins.clone())).ok()?;
         for link in links {
             if link.attached == Some(link.named) {
+                link::renew(link.descriptor.as_fd(), tier.program.as_fd()).ok()?;
                 tier.links.insert(link.named, link.descriptor);
             } else {
                 pins.unpin_link(link.named).ok()?;
             }
         }
-        Some(tier)
+        for interface in &tier.beside_lanes {
+            tier.tables.renew_beside_lanes(*interface, tier.program.as_fd()).ok()?;
+        }
+        Some((tier, adoption))
     }
 
     fn new(
@@ -300,7 +298,7 @@ impl KernelTier {
     /// Returns [`TierError::Pins`] if its pin cannot be removed.
     pub fn detach(&mut self, interface: u32) -> Result<(), TierError> {
         if self.beside_lanes.remove(&interface) {
-            let returned = self.tables.return_to_lanes(interface, self.program.as_fd());
+            let returned = self.tables.return_to_lanes(interface);
             returned.map_err(|error| ProgramError::system(RETURNING, error))?;
         }
         // Absent entries, and those that Linux has removed with the interface, are no error.
@@ -369,34 +367,10 @@ impl KernelTier {
 
 /// Gives the interfaces of both tiers back to lanes, if a tier is pinned.
 fn return_to_lanes(pins: &Pins) -> Result<(), TierError> {
-    let (Ok(tables), Ok(program)) = (pins.tables(), pins.program()) else { return Ok(()) };
+    let Ok(tables) = pins.tables() else { return Ok(()) };
     let Ok(tables) = Tables::open(tables) else { return Ok(()) };
-    let returned = tables
-        .beside_lanes()
-        .try_for_each(|interface| tables.return_to_lanes(interface, program.as_fd()));
+    let returned = tables.beside_lanes().try_for_each(|it| tables.return_to_lanes(it));
     Ok(returned.map_err(|error| ProgramError::system(RETURNING, error))?)
-}
-
-/// Loads the program, which the kernel verifies, and returns its descriptor.
-fn verify(programs: &mut Ebpf) -> Result<OwnedFd, TierError> {
-    let action = format!("loading {PROGRAM}");
-    let failed = |error| ProgramError::new(action.as_str(), error);
-    let program = programs.program_mut(PROGRAM).ok_or_else(|| {
-        ProgramError::system(action.as_str(), io::Error::other("it is not in the object"))
-    })?;
-    let program: &mut Xdp = program.try_into().map_err(failed)?;
-    let mut loaded = program.load();
-    for _ in 1..MAX_LOADS {
-        // A signal makes the verifier fail with EAGAIN, see crates/steer/src/program.rs.
-        let Err(aya::programs::ProgramError::LoadError { io_error, .. }) = &loaded else { break };
-        if io_error.kind() != io::ErrorKind::WouldBlock {
-            break;
-        }
-        loaded = program.load();
-    }
-    loaded.map_err(failed)?;
-    let descriptor = program.fd().map_err(failed)?.as_fd().try_clone_to_owned();
-    Ok(descriptor.map_err(|error| ProgramError::system(action.as_str(), error))?)
 }
 
 impl FlowTier for KernelTier {

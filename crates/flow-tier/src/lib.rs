@@ -18,7 +18,8 @@
 //!
 //! Invariants: a packet that is not forwarded is unchanged. Without a heartbeat of the slow path
 //! everything goes to Linux after the grace time. Links and tables are pinned: the program runs on
-//! while the slow path is replaced, and its successor adopts them.
+//! while the slow path is replaced, and its successor adopts them. The program of another version
+//! is exchanged, with the same tables.
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +28,7 @@ mod encoding;
 mod error;
 mod kernel_tier;
 mod pins;
+mod program;
 mod shared_tier;
 mod slots;
 mod tables;

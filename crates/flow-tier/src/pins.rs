@@ -13,7 +13,7 @@ use crate::tables::NAMES;
 /// Version of the layout of the tables. Pins of another one are not adopted.
 const LAYOUT: u32 = 2;
 
-/// Name of the pin of the program.
+/// Begin of the name of the pin of the program, before its version. Earlier versions have none.
 const PROGRAM: &str = "program";
 /// Begin of the names of pinned links, before the index of the interface.
 const LINK: &str = "link-";
@@ -31,7 +31,8 @@ impl Pins {
         &self.0
     }
 
-    fn table(&self, name: &str) -> PathBuf {
+    /// Returns the path of a table.
+    pub(crate) fn table(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}-{LAYOUT}"))
     }
 
@@ -42,19 +43,46 @@ impl Pins {
         Ok([flows?, states?, status?, entrances?, exits?, lanes?, outcomes?])
     }
 
-    /// Opens the program.
-    pub(crate) fn program(&self) -> io::Result<OwnedFd> {
-        link::open_pin(&self.0.join(PROGRAM))
+    fn program(&self, version: u64) -> PathBuf {
+        self.0.join(format!("{PROGRAM}-{version:016x}"))
+    }
+
+    /// Opens the program. There are two if a successor of another version was killed while it
+    /// exchanged the first one.
+    pub(crate) fn programs(&self) -> io::Result<Vec<PinnedProgram>> {
+        let mut programs = Vec::new();
+        for entry in fs::read_dir(&self.0)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let Some(version) = name.and_then(|name| name.strip_prefix(PROGRAM)) else { continue };
+            let version = version.strip_prefix('-');
+            let version = version.and_then(|version| u64::from_str_radix(version, 16).ok());
+            let descriptor = link::open_pin(&path)?;
+            programs.push(PinnedProgram { version, descriptor, path });
+        }
+        Ok(programs)
+    }
+
+    /// Pins the program of this version, if it is not pinned, and removes the pins of others.
+    pub(crate) fn replace_program(&self, program: BorrowedFd<'_>, version: u64) -> io::Result<()> {
+        let programs = self.programs()?;
+        let is_own = |it: &&PinnedProgram| it.version == Some(version);
+        if !programs.iter().any(|it| is_own(&it)) {
+            link::pin(program, &self.program(version))?;
+        }
+        let mut others = programs.iter().filter(|it| !is_own(it));
+        others.try_for_each(|it| fs::remove_file(&it.path).or_else(absent))
     }
 
     /// Pins the program and its tables in a new directory.
     pub(crate) fn create(
         &self,
         program: BorrowedFd<'_>,
+        version: u64,
         tables: &[OwnedFd; NAMES.len()],
     ) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        link::pin(program, &self.0.join(PROGRAM))?;
+        link::pin(program, &self.program(version))?;
         let pin = |(name, table): (&str, &OwnedFd)| link::pin(table.as_fd(), &self.table(name));
         NAMES.into_iter().zip(tables).try_for_each(pin)
     }
@@ -96,6 +124,15 @@ impl Pins {
     }
 }
 
+/// Program that was pinned.
+#[derive(Debug)]
+pub(crate) struct PinnedProgram {
+    /// Version in the name of the pin.
+    pub(crate) version: Option<u64>,
+    pub(crate) descriptor: OwnedFd,
+    path: PathBuf,
+}
+
 /// Link that was pinned.
 #[derive(Debug)]
 pub(crate) struct PinnedLink {
@@ -111,5 +148,41 @@ fn absent(error: io::Error) -> io::Result<()> {
     match error.kind() {
         ErrorKind::NotFound => Ok(()),
         _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encoding::digest;
+
+    /// Returns the definitions of the source that tables and those who share them depend on: keys,
+    /// values, numbers and sizes, without comments and white space.
+    fn layout(source: &str) -> String {
+        let (_, rest) = source.split_once("enum outcome {").expect("the outcomes");
+        let (definitions, _) = rest.split_once("// A parsed packet.").expect("the end of tables");
+        let lines = definitions.lines().map(|line| line.split("//").next().unwrap_or_default());
+        lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn other_tables_have_another_layout_number() {
+        let source = include_str!("../bpf/flows.bpf.c");
+        let found = digest(layout(source).as_bytes());
+        assert_eq!(
+            (LAYOUT, found),
+            (2, 0x43ab_9d7c_712e_da74),
+            "the tables of bpf/flows.bpf.c differ from those of layout 2: a successor must not \
+             adopt them, so raise LAYOUT, and write the new numbers here"
+        );
+    }
+
+    #[test]
+    fn comments_are_not_of_the_layout() {
+        let source = include_str!("../bpf/flows.bpf.c");
+        let commented = source.replace("struct slot {", "struct slot { // of a hash table");
+        assert_eq!(layout(source), layout(&commented));
+        let wider = source.replace("__u64 reserved[3];", "__u64 reserved[4];");
+        assert_ne!(layout(source), layout(&wider));
     }
 }

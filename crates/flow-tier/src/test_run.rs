@@ -6,7 +6,8 @@ use aya::programs::{TestRun as _, TestRunOptions, Xdp};
 use fastlane_steer::ProgramError;
 
 use crate::error::TierError;
-use crate::kernel_tier::{KernelTier, PROGRAM};
+use crate::kernel_tier::KernelTier;
+use crate::program::PROGRAM;
 
 /// Action of a program that redirects a frame, `XDP_REDIRECT`.
 const REDIRECT: u32 = 4;

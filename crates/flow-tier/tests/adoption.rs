@@ -273,6 +273,70 @@ fn a_successor_adopts_flows_and_links() {
     assert!(error.contains("as root"), "{error}");
 }
 
+/// Makes the pinned program that of another version: it has another digest.
+fn age(pins: &Path) {
+    let entries = std::fs::read_dir(pins).unwrap().map(|entry| entry.unwrap().path());
+    let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let program = entries.into_iter().find(|path| name(path).starts_with("program-")).unwrap();
+    std::fs::rename(&program, pins.join("program-0123456789abcdef")).unwrap();
+}
+
+#[test]
+fn the_program_of_another_version_is_exchanged_under_its_flows() {
+    let Some(bpf) = BpfFileSystem::mount("renews") else { return };
+    if !private("tier-renews") {
+        return;
+    }
+    configure();
+    let pins = bpf.0.join("flows");
+    let (mut tier, _) = KernelTier::open(CAPACITY, &pins).unwrap();
+    let settings = Settings { max_length: 2000, mark: 0, reenter_ifindex: 0 };
+    let mut lanes = Program::load(&Rules::new(vec![]).unwrap(), settings).unwrap();
+    lanes.attach_xdp("in", XdpMode::Native).unwrap();
+    let both = TierPort { has_lanes: true, ..port("in") };
+    tier.attach(&both).unwrap();
+    tier.attach(&port("out")).unwrap();
+    tier.insert(&flow(3)).unwrap();
+    tier.publish(&status(now())).unwrap();
+    assert!(is_forwarded(&mut tier));
+    drop(tier);
+    let attached = |name: &str| fastlane_netlink::xdp_program(port(name).index).unwrap().unwrap();
+    let old = attached("out");
+    assert_eq!(attached("in"), old);
+
+    age(&pins);
+    let (mut tier, adoption) = KernelTier::open(CAPACITY, &pins).unwrap();
+    assert_eq!(adoption, Adoption::Renewed);
+    let new = attached("out");
+    assert!(new != old && attached("in") == new, "on both interfaces");
+    assert_eq!(tier.flows().unwrap(), [flow(3)]);
+    assert!(is_forwarded(&mut tier));
+    assert_eq!(tier.totals(EntryId(3)).unwrap().packets, 2, "its counters go on");
+    // What it does not forward still goes to the lanes.
+    tier.remove(&flow(3).key).unwrap();
+    assert!(!is_forwarded(&mut tier));
+    let counts = lanes.counts().unwrap();
+    assert_eq!(counts.passed + counts.uncovered, 1);
+    drop(tier);
+
+    // A successor that was killed when it had pinned its program, and exchanged it nowhere.
+    let (mut other, _) = KernelTier::open(CAPACITY, &bpf.0.join("other")).unwrap();
+    other.detach(port("in").index).unwrap();
+    let own = std::fs::read_dir(bpf.0.join("other")).unwrap().map(|entry| entry.unwrap().path());
+    let is_program = |path: &PathBuf| path.to_str().unwrap().contains("/program-");
+    let own = own.into_iter().find(is_program).unwrap();
+    let name = own.file_name().unwrap().to_owned();
+    drop(other);
+    std::fs::remove_file(pins.join(&name)).unwrap();
+    assert!(std::fs::rename(&own, pins.join(&name)).is_ok());
+    let (tier, adoption) = KernelTier::open(CAPACITY, &pins).unwrap();
+    assert_eq!(adoption, Adoption::Adopted);
+    assert!(attached("out") != new && attached("in") == attached("out"));
+    drop((tier, lanes));
+    KernelTier::remove(&pins).unwrap();
+    KernelTier::remove(&bpf.0.join("other")).unwrap();
+}
+
 #[test]
 fn the_state_of_a_removed_flow_is_not_that_of_one_after_a_restart() {
     let Some(bpf) = BpfFileSystem::mount("serials") else { return };

@@ -6,7 +6,7 @@
 use std::{
     ffi::CString,
     fmt, io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     os::unix::ffi::OsStrExt,
     path::Path,
 };
@@ -148,6 +148,13 @@ fn create(program: BorrowedFd<'_>, interface: u32, kind: u32, flags: u32) -> io:
 /// # Errors
 /// Returns the refusal of the kernel.
 pub fn interface(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    let info = info(link)?;
+    let is_known = [BPF_LINK_TYPE_XDP, BPF_LINK_TYPE_TCX].contains(&info.kind);
+    let on_one = is_known && info.interface != 0;
+    Ok(on_one.then_some(info.interface))
+}
+
+fn info(link: BorrowedFd<'_>) -> io::Result<Info> {
     let mut info = Info::default();
     let mut request = GetInfo {
         descriptor: link.as_raw_fd() as u32,
@@ -157,9 +164,7 @@ pub fn interface(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     // SAFETY: this command writes at most `length` octets to `info`, which outlives the call. Every
     // bit pattern is a valid value of it.
     unsafe { call(OBJ_GET_INFO_BY_FD, &mut request)? };
-    let is_known = [BPF_LINK_TYPE_XDP, BPF_LINK_TYPE_TCX].contains(&info.kind);
-    let on_one = is_known && info.interface != 0;
-    Ok(on_one.then_some(info.interface))
+    Ok(info)
 }
 
 /// Returns the id of a program.
@@ -217,6 +222,18 @@ pub fn exchange(
     // SAFETY: this command only reads the structure.
     unsafe { call(BPF_LINK_UPDATE, &mut request)? };
     Ok(())
+}
+
+/// Exchanges whatever program a link has for another one. Does nothing if it has this one.
+///
+/// # Errors
+/// Returns the refusal of the kernel.
+pub fn renew(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let attached = info(link)?.program;
+    if attached == program_id(program)? {
+        return Ok(());
+    }
+    exchange(link, open_program(attached)?.as_fd(), program)
 }
 
 /// Pins a link, a map or a program at a path of a BPF file system: it then outlives its

@@ -122,8 +122,13 @@ impl TierPorts {
         }
         // Routes may have changed while nobody followed them.
         ports.forget_hops()?;
-        if adoption == Adoption::Adopted {
-            eprintln!("router offload: the kernel tier was adopted");
+        match adoption {
+            Adoption::Loaded => {}
+            Adoption::Adopted => eprintln!("router offload: the kernel tier was adopted"),
+            Adoption::Renewed => eprintln!(
+                "router offload: the kernel tier was adopted, and its program of another version \
+                 replaced"
+            ),
         }
         Ok(ports)
     }
