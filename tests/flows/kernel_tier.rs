@@ -88,7 +88,7 @@ fn occupy_wire1(firewall: &Firewall) -> KernelTier {
         mode: Some(XdpMode::Generic),
         is_aggregate: false,
         forwards_back: false,
-        has_traffic_control: false,
+        is_closed: false,
         has_lanes: false,
     };
     let other = firewall.routed.router().enter(|| {
@@ -128,6 +128,41 @@ fn a_port_that_cannot_be_attached_does_not_keep_others_from_being_followed() {
     eventually("the program is on it", || {
         let shown = firewall.routed.router().run(&["ip", "link", "show", "wire1"]);
         shown.contains("prog/xdp") && !shown.contains("xdpgeneric")
+    });
+    firewall.router.stop();
+}
+
+#[test]
+fn packets_are_linuxs_while_a_rule_selects_them_by_mark() {
+    let Some(firewall) = Firewall::new(Tier::Kernel, "rules", &[RULES]) else { return };
+    let udp = firewall.datagrams(5353);
+    assert!(udp.exchange().is_some());
+    firewall.wait_until_fast(5353);
+    let is_fast = || firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    is_fast();
+    // A rule by what the program's lookup knows.
+    firewall.routed.ip("rule add from 10.77.0.0/24 iif wire0 lookup main");
+    is_fast();
+    let rule = "fwmark 0x1/0x1 lookup 100";
+    firewall.nft(
+        "table inet marks {
+           chain prerouting {
+             type filter hook prerouting priority -100;
+             iifname \"wire0\" meta mark set 1
+           }
+         }",
+    );
+    is_fast(); // the rules have judged it again
+    // Linux sends them elsewhere from now on.
+    firewall.routed.ip("route add blackhole default table 100");
+    firewall.routed.ip(&format!("rule add {rule}"));
+    eventually("the table of the rule holds", || udp.send().is_none());
+    assert!(firewall.count("linux_not_our_port") > 0);
+    let stderr = firewall.offload.as_ref().expect("it runs").stderr();
+    assert!(stderr.contains("a routing rule selects packets by mark"), "{stderr}");
+    firewall.routed.ip(&format!("rule del {rule}"));
+    firewall.until_forwarded(2, || {
+        let _ = udp.exchange();
     });
     firewall.router.stop();
 }

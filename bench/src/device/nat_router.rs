@@ -145,7 +145,7 @@ pub fn attach(tier: &mut KernelTier, links: &RouterLinks) -> Result<()> {
             mode: Some(XdpMode::Native),
             is_aggregate: false,
             forwards_back: false,
-            has_traffic_control: false,
+            is_closed: false,
             has_lanes: false,
         })?;
     }

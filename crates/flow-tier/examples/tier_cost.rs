@@ -66,7 +66,7 @@ fn tier(flows: u32) -> KernelTier {
             mode,
             is_aggregate: false,
             forwards_back: false,
-            has_traffic_control: false,
+            is_closed: false,
             has_lanes: false,
         };
         tier.attach(&port).expect("veth runs XDP");

@@ -48,8 +48,9 @@ pub struct TierPort {
     pub is_aggregate: bool,
     /// True if packets may leave by this interface if they arrived on it.
     pub forwards_back: bool,
-    /// True if Linux delays or changes what leaves by this interface, so that flows do not.
-    pub has_traffic_control: bool,
+    /// True if no flow may leave by this interface: Linux delays or changes what does, or routes it
+    /// by what the program's lookup does not know.
+    pub is_closed: bool,
     /// True if lanes have the interface too: they get what the tier does not forward.
     pub has_lanes: bool,
 }
@@ -233,15 +234,15 @@ impl KernelTier {
         self.set_exit(port)
     }
 
-    /// Lets flows leave by an interface that transmits redirected frames and has no traffic
-    /// control, and by no other: Linux would drop them, or not see them. Kernels before 6.3 do not
+    /// Lets flows leave by an interface that transmits redirected frames and is not closed, and by
+    /// no other: Linux would drop them, or not see them. Kernels before 6.3 do not
     /// tell which transmit; there all do.
     fn set_exit(&mut self, port: &TierPort) -> Result<(), TierError> {
         let index = port.index;
         // A generic program has the frame transmitted like any other.
         let is_able = port.mode == Some(XdpMode::Generic)
             || fastlane_netlink::transmits_redirected(index).unwrap_or(true);
-        let transmits = is_able && !port.has_traffic_control;
+        let transmits = is_able && !port.is_closed;
         let is_exit = self.transmits(index);
         if transmits && !is_exit {
             let action = format!("adding `{}` to the exits of the kernel tier", port.interface);

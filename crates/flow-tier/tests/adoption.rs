@@ -70,7 +70,7 @@ fn port(name: &str) -> TierPort {
         mode,
         is_aggregate: false,
         forwards_back: false,
-        has_traffic_control: false,
+        is_closed: false,
         has_lanes: false,
     }
 }

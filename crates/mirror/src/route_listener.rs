@@ -25,7 +25,7 @@ pub enum RouteChange {
     Nothing,
     /// Remembered lookups may be wrong.
     Routes,
-    /// Remembered lookups may be wrong, and interfaces have changed.
+    /// Remembered lookups may be wrong, and interfaces or rules have changed.
     Links,
 }
 
@@ -128,6 +128,8 @@ impl RouteListener {
                         | Message::LinkRemoved(_)
                         | Message::TrafficControl(_)
                         | Message::TrafficControlRemoved(_)
+                        | Message::Rule(_)
+                        | Message::RuleRemoved(_)
                         | Message::Overrun,
                     ))
                     | Err(_) => RouteChange::Links,
@@ -175,6 +177,21 @@ impl RouteListener {
             })?;
         }
         Ok(controlled)
+    }
+
+    /// Returns true if a routing rule asks for more than an XDP program's route lookup knows.
+    ///
+    /// # Errors
+    /// Returns the error of the kernel.
+    pub fn has_rule_beyond_lookup(&mut self) -> io::Result<bool> {
+        let mut is_beyond = false;
+        self.dumper.dump(Dump::Rules, |messages| {
+            is_beyond |= messages
+                .iter()
+                .any(|message| matches!(message, Message::Rule(rule) if rule.is_beyond_lookup));
+            true
+        })?;
+        Ok(is_beyond)
     }
 
     /// Asks Linux to confirm one stale neighbour on these interfaces, if a request is due: Linux
@@ -277,6 +294,34 @@ mod tests {
         std::thread::sleep(PROBE_INTERVAL);
         listener.keep_alive(|_| true);
         assert!(is_probed("10.0.0.3"), "its event was lost");
+    }
+
+    #[test]
+    fn rules_beyond_the_lookup_of_a_program_are_told() {
+        if !fastlane_testing::namespace::private("routes-rules") {
+            return;
+        }
+        ip("link add veth0 type veth peer veth1");
+        let mut listener = RouteListener::open().unwrap();
+        assert!(!listener.has_rule_beyond_lookup().unwrap(), "those that every host has");
+        for (family, condition, is_beyond) in [
+            ("-4", "fwmark 0x7/0xf", true),
+            ("-6", "fwmark 7", true),
+            ("-4", "tos 0x10", true),
+            ("-4", "uidrange 0-99", true),
+            ("-4", "not fwmark 7", true),
+            ("-4", "from 10.9.0.0/16 to 10.8.0.0/16 iif veth0", false),
+            ("-6", "ipproto tcp sport 1-9 dport 80", false),
+            ("-4", "not from 10.9.0.1 oif veth0", false),
+            ("-4", "from all suppress_prefixlength 0", false),
+        ] {
+            ip(&format!("{family} rule add {condition} lookup 7 pref 99"));
+            assert_eq!(listener.hear().unwrap(), RouteChange::Links, "{condition}");
+            assert_eq!(listener.has_rule_beyond_lookup().unwrap(), is_beyond, "{condition}");
+            ip(&format!("{family} rule del pref 99"));
+            assert_eq!(listener.hear().unwrap(), RouteChange::Links, "{condition}");
+            assert!(!listener.has_rule_beyond_lookup().unwrap(), "{condition}");
+        }
     }
 
     #[test]

@@ -29,6 +29,8 @@ const MUTE: &str = "it does not transmit redirected frames; its driver must supp
     it is up)";
 const CONTROLLED: &str =
     "it has traffic control, which `tc qdisc show` and `tc filter show dev IFACE egress` list";
+const BY_RULE: &str = "a routing rule selects packets by mark, type of service or user, which \
+    the route lookup of the kernel tier does not know; `ip rule` and `ip -6 rule` list it";
 const IN_VRF: &str = "it belongs to a VRF, whose routing table and connections the kernel tier \
     does not tell apart; nothing that arrives by it is fast, either";
 const REFUSED: &str = "the program cannot be attached to it";
@@ -66,7 +68,7 @@ impl TierSettings {
     }
 
     /// Returns a port with the interface that it has now.
-    fn port(&self, port: &KernelPort, link: &Link, is_controlled: bool) -> TierPort {
+    fn port(&self, port: &KernelPort, link: &Link, is_closed: bool) -> TierPort {
         TierPort {
             interface: port.interface.clone(),
             index: link.index,
@@ -75,7 +77,7 @@ impl TierSettings {
             mode: port.mode,
             is_aggregate: AGGREGATES.contains(&&*link.kind),
             forwards_back: self.app.same_interface,
-            has_traffic_control: is_controlled,
+            is_closed,
             has_lanes: port.has_lanes,
         }
     }
@@ -186,6 +188,8 @@ impl TierPorts {
                 .controlled_links()
                 .map_err(|error| format!("cannot read `tc qdisc`: {error}"))?;
         }
+        let by_rule = self.listener.has_rule_beyond_lookup();
+        let by_rule = by_rule.map_err(|error| format!("cannot read `ip rule`: {error}"))?;
         let vrfs: Vec<u32> =
             links.iter().filter(|link| link.vrf_table != 0).map(|link| link.index).collect();
         let mut tier = self.tier.lock();
@@ -200,7 +204,8 @@ impl TierPorts {
             let name = &port.interface;
             if !is_in_vrf {
                 present.push(link.index);
-                let attached = tier.attach(&self.settings.port(port, link, is_controlled));
+                let attached =
+                    tier.attach(&self.settings.port(port, link, by_rule || is_controlled));
                 if let Err(error) = attached {
                     self.refused.insert(name.clone(), error.to_string());
                     self.closed.insert(name.clone(), REFUSED);
@@ -212,6 +217,7 @@ impl TierPorts {
             let reason = match (is_in_vrf, is_attached, is_controlled) {
                 (true, ..) => IN_VRF,
                 (false, false, _) => WITHOUT_LANES,
+                (false, true, _) if by_rule => BY_RULE,
                 (false, true, true) => CONTROLLED,
                 (false, true, false) => MUTE,
             };

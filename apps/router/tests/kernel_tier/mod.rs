@@ -138,7 +138,7 @@ fn tier() -> KernelTier {
             mode: Some(XdpMode::Generic),
             is_aggregate: false,
             forwards_back: false,
-            has_traffic_control: false,
+            is_closed: false,
             has_lanes: false,
         })
         .unwrap();

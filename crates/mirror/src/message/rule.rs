@@ -16,6 +16,11 @@ const TABLE: u16 = 15;
 const PADDING: u16 = 18;
 const MASTER_DEVICE: u16 = 19;
 const PROTOCOL: u16 = 21;
+/// Attributes whose conditions hold for lookups of XDP programs too: `FRA_DST`, `FRA_SRC`,
+/// `FRA_IIFNAME`, `FRA_GOTO`, `FRA_FLOW`, `FRA_SUPPRESS_IFGROUP`, `FRA_OIFNAME`, `FRA_IP_PROTO`,
+/// `FRA_SPORT_RANGE`, `FRA_DPORT_RANGE` and the masks of the last two. Not so `FRA_FWMARK`,
+/// `FRA_TUN_ID`, `FRA_UID_RANGE`, `FRA_DSCP` and `FRA_FLOWLABEL`.
+const OF_LOOKUP: [u16; 12] = [1, 2, 3, 4, 11, 13, 17, 22, 23, 24, 28, 29];
 
 /// A routing rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +35,9 @@ pub struct Rule {
     pub plain: bool,
     /// True if the rule sends packets of VRF interfaces to the table of the VRF.
     pub vrf: bool,
+    /// True if the rule asks for more than the route lookup of an XDP program knows of a packet:
+    /// its mark, type of service, user or tunnel (`bpf_fib_lookup` in `net/core/filter.c`).
+    pub is_beyond_lookup: bool,
 }
 
 /// Parses a rule; `None` for families other than IP. Any unknown attribute clears `plain`, because
@@ -44,7 +52,8 @@ pub(super) fn read(body: &[u8]) -> Result<Option<Rule>, Malformed> {
     let flags = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
     let ipv6 = i32::from(family) == libc::AF_INET6;
     let plain = [to, from, service] == [0; 3] && action == TO_TABLE && flags & INVERT == 0;
-    let mut rule = Rule { ipv6, priority: 0, table: u32::from(table), plain, vrf: false };
+    let (table, is_beyond_lookup) = (u32::from(table), service != 0);
+    let mut rule = Rule { ipv6, priority: 0, table, plain, vrf: false, is_beyond_lookup };
     for (kind, value) in attributes(rest) {
         match kind {
             PRIORITY => rule.priority = number(value).ok_or(wrong)?,
@@ -52,7 +61,10 @@ pub(super) fn read(body: &[u8]) -> Result<Option<Rule>, Malformed> {
             SUPPRESS_LENGTH => rule.plain &= number(value) == Some(u32::MAX),
             MASTER_DEVICE => rule.vrf = value.first() == Some(&1),
             PADDING | PROTOCOL => {}
-            _ => rule.plain = false,
+            _ => {
+                rule.plain = false;
+                rule.is_beyond_lookup |= !OF_LOOKUP.contains(&kind);
+            }
         }
     }
     if action != TO_TABLE {

@@ -293,7 +293,14 @@ fn others() -> Vec<(&'static str, Vec<u8>, Message)> {
             extra.iter().fold(request, |request, (kind, value)| request.attribute(*kind, value))
         })
     };
-    let plain = Rule { ipv6: false, priority: 100, table: 254, plain: true, vrf: false };
+    let plain = Rule {
+        ipv6: false,
+        priority: 100,
+        table: 254,
+        plain: true,
+        vrf: false,
+        is_beyond_lookup: false,
+    };
     let error = event(libc::NLMSG_ERROR as u16, 0, &(-22_i32).to_ne_bytes(), |request| request);
     let done = event(libc::NLMSG_DONE as u16, 2, &0_i32.to_ne_bytes(), |request| request);
     let is = |kind| Message::NextHop(NextHop { id: 5, kind });
@@ -309,7 +316,7 @@ fn others() -> Vec<(&'static str, Vec<u8>, Message)> {
         (
             "rule-of-a-mark",
             rule(&[(10, &[1, 0, 0, 0])]),
-            Message::Rule(Rule { plain: false, ..plain }),
+            Message::Rule(Rule { plain: false, is_beyond_lookup: true, ..plain }),
         ),
         ("error", error, Message::Ack(22)),
         ("done", done, Message::Done(0)),

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     fn rule(priority: u32, table: u32) -> Rule {
-        Rule { ipv6: false, priority, table, plain: true, vrf: false }
+        Rule { ipv6: false, priority, table, plain: true, vrf: false, is_beyond_lookup: false }
     }
 
     #[test]
