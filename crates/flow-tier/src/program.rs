@@ -73,9 +73,10 @@ fn verify(programs: &mut Ebpf) -> Result<OwnedFd, TierError> {
     let program: &mut Xdp = program.try_into().map_err(failed)?;
     let mut loaded = program.load();
     for _ in 1..MAX_LOADS {
-        // A signal makes the verifier fail with EAGAIN, see crates/steer/src/program.rs.
+        // A signal makes the verifier fail with EAGAIN, see crates/steer/src/program.rs. The loader
+        // then tries again with a log of level 0, which the kernel refuses (EINVAL).
         let Err(aya::programs::ProgramError::LoadError { io_error, .. }) = &loaded else { break };
-        if io_error.kind() != io::ErrorKind::WouldBlock {
+        if ![io::ErrorKind::WouldBlock, io::ErrorKind::InvalidInput].contains(&io_error.kind()) {
             break;
         }
         loaded = program.load();
