@@ -37,6 +37,7 @@ pub fn living_status() -> FlowStatus {
         mark: 1,
         mask: 1,
         one_way: 1,
+        rules: 0,
         statistics: FlowStatistics::default(),
         pins: PinsPath::default(),
     }

@@ -74,6 +74,7 @@ impl FlowSet {
             mark: 1,
             mask: 1,
             one_way: 0,
+            rules: 0,
             statistics: FlowStatistics::default(),
             pins: PinsPath::default(),
         })?;
@@ -113,6 +114,7 @@ fn connection(number: u32) -> Connection {
         status: Status(Status::CONFIRMED | Status::SEEN_REPLY | Status::ASSURED),
         mark: 1,
         timeout: Some(120),
+        is_refreshed: false,
         tcp: None,
         helper: String::new(),
         has_master: false,
