@@ -147,6 +147,7 @@ lives! {
     oai_session_lives = "oai-default",
     derived_ipv6_session_lives = "derived-ipv6",
     derived_session_of_both_families_lives = "derived-ipv4v6",
+    derived_session_with_teids_of_the_smf_at_n4_lives = "derived-open5gs-without-ftup",
 }
 
 /// One setting serves all SMFs, and nothing of a life stays behind.

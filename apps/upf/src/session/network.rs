@@ -145,7 +145,7 @@ impl Network {
     }
 
     /// Returns our addresses for a tunnel like [`endpoint`](Self::endpoint), if no other interface
-    /// of the role could be meant.
+    /// of the role could be meant. The CP function sends by any role where there is no N3.
     #[must_use]
     pub fn only_endpoint(
         &self,
@@ -153,7 +153,9 @@ impl Network {
         source: Source,
     ) -> Option<(Option<Ipv4Addr>, Option<Ipv6Addr>)> {
         let role = role_of(source);
-        let mut fitting = self.tunnels(instance).filter(|it| it.role == role);
+        let has_role = self.tunnels(instance).any(|it| it.role == role);
+        let is_any = source == Source::Control && !has_role;
+        let mut fitting = self.tunnels(instance).filter(|it| is_any || it.role == role);
         let only = fitting.next()?;
         fitting.next().is_none().then_some((only.v4, only.v6))
     }
@@ -261,9 +263,14 @@ impl Network {
     }
 }
 
-/// Returns the role of the interface on which tunnelled packets from `source` usually arrive.
-fn role_of(source: Source) -> Role {
-    if source == Source::Access { Role::N3 } else { Role::N9 }
+/// Returns the role of the interface on which tunnelled packets from `source` usually arrive. N4-u
+/// has no interface of its own: the CP function sends to that of the access network, which is where
+/// the session's own tunnel ends.
+const fn role_of(source: Source) -> Role {
+    match source {
+        Source::Access | Source::Control => Role::N3,
+        Source::Core | Source::SgiLan => Role::N9,
+    }
 }
 
 #[cfg(test)]
@@ -341,5 +348,23 @@ mod tests {
         assert_eq!(network.only_endpoint(Some(0), Source::Access), only);
         network.add(Role::N3, vec![], &[[10, 3, 1, 1].into()]);
         assert_eq!(network.only_endpoint(Some(0), Source::Access), None);
+    }
+
+    #[test]
+    fn the_cp_function_sends_to_n3_or_to_the_only_interface_for_tunnels() {
+        let mut both = network(&["internet"], &[], &[], &[&[0]]);
+        let of = |network: &Network| {
+            let only = network.only_endpoint(None, Source::Control);
+            only.and_then(|(v4, _)| v4).map(|it| it.octets())
+        };
+        assert_eq!(v4(&both, None, Source::Control), Some(N3));
+        assert_eq!(of(&both), Some(N3));
+        both.add(Role::N3, vec![], &[[10, 3, 1, 1].into()]);
+        assert_eq!(of(&both), None);
+        let mut n9 = Network::new(vec![]);
+        n9.add(Role::N9, vec![], &[N9.into()]);
+        assert_eq!(of(&n9), Some(N9));
+        n9.add(Role::N9, vec![], &[[10, 9, 1, 1].into()]);
+        assert_eq!(of(&n9), None);
     }
 }

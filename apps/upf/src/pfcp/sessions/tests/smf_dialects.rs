@@ -250,17 +250,34 @@ fn a_partial_pdi_keeps_what_identifies_the_packets() {
     assert_eq!(world.only().pdrs[1].tunnel, None);
 }
 
-/// Open5GS without FTUP writes the only address that it knows.
+/// Open5GS without FTUP writes the only address that it knows, also for packets that it sends to the
+/// user itself.
 #[test]
 fn a_tunnel_at_the_address_of_n4_ends_on_n3() {
-    let of_n4 = FTeid { teid: 5, v4: Some([10, 9, 0, 2].into()), ..FTeid::default() };
+    let of_n4 = |teid| FTeid { teid, v4: Some([10, 9, 0, 2].into()), ..FTeid::default() };
     let request = establishment(1, 77, &|w| {
-        pdr(w, 1, 1, &|w| access(w, &of_n4), &|_| {});
+        pdr(w, 1, 1, &|w| access(w, &of_n4(5)), &|_| {});
+        let of_cp_function = |w: &mut Writer<'_>| {
+            w.put(&ie::SourceInterface::CP_FUNCTION);
+            w.put(&of_n4(6));
+        };
+        pdr(w, 3, 2, &of_cp_function, &|_| {});
         far_up(w, 1);
+        far_down(w, 2, 0x100);
     });
-    let mut world = SessionTestbed::new();
-    assert_eq!(world.ask(&request).cause, 1);
-    assert_eq!(world.only().pdrs[0].tunnel.unwrap().v4, Some(N3));
+    let without_n9 = serde_json::json!({ "interfaces": {
+        "a": { "port": "a", "role": "n3", "network-instances": ["access"],
+               "addresses": ["192.168.1.10"] },
+        "c": { "port": "b", "role": "n6", "network-instances": ["internet", "office"] },
+    } });
+    for mut world in [SessionTestbed::new(), SessionTestbed::with(without_n9)] {
+        assert_eq!(world.ask(&request).why(), (1, None, None));
+        let tunnels = world.only().pdrs.iter().map(|pdr| pdr.tunnel.unwrap()).collect::<Vec<_>>();
+        assert_eq!(tunnels.iter().map(|it| (it.teid, it.v4)).collect::<Vec<_>>(), [
+            (5, Some(N3)),
+            (6, Some(N3))
+        ]);
+    }
     let two = serde_json::json!({ "interfaces": {
         "a": { "port": "a", "role": "n3", "addresses": ["192.168.1.10"] },
         "b": { "port": "a", "role": "n3", "addresses": ["192.168.2.10"] },
