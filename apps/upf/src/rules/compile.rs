@@ -104,6 +104,15 @@ pub enum CompileError {
         /// Rule ID of the FAR.
         far: FarId,
     },
+    /// A FAR forwards to a data network, and there is no N6 interface.
+    #[error(
+        "FAR {far} forwards to a data network, but no interface has the role `n6`; add one to \
+         `interfaces`, or have the SMF send Outer Header Creation with the tunnel of the next UPF"
+    )]
+    NoN6 {
+        /// Rule ID of the FAR.
+        far: FarId,
+    },
     /// A FAR has an outer header that cannot be built.
     #[error(
         "FAR {far} adds an outer header without a TEID, or without an address of a family that \
@@ -152,7 +161,10 @@ impl CompileError {
     #[must_use]
     pub const fn far(self) -> Option<FarId> {
         match self {
-            Self::NoExit { far } | Self::OuterHeader { far } | Self::Redirect { far } => Some(far),
+            Self::NoExit { far }
+            | Self::NoN6 { far }
+            | Self::OuterHeader { far }
+            | Self::Redirect { far } => Some(far),
             _ => None,
         }
     }
@@ -162,7 +174,7 @@ impl CompileError {
     pub const fn offending(self) -> Option<IeType> {
         match self {
             Self::NoDataNetwork { .. } | Self::NoExit { .. } => Some(IeType::NETWORK_INSTANCE),
-            Self::OuterHeader { .. } => Some(IeType::OUTER_HEADER_CREATION),
+            Self::NoN6 { .. } | Self::OuterHeader { .. } => Some(IeType::OUTER_HEADER_CREATION),
             _ => None,
         }
     }

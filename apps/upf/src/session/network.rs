@@ -241,6 +241,12 @@ impl Network {
         n6.and_then(|at| self.served_by(at).first().copied()).unwrap_or(0)
     }
 
+    /// Returns true if there is an N6 interface.
+    #[must_use]
+    pub fn has_n6(&self) -> bool {
+        self.interfaces.iter().any(|it| it.role == Role::N6)
+    }
+
     /// Returns true if an N6 interface lists this network instance.
     #[must_use]
     pub fn is_data_network(&self, instance: InstanceId) -> bool {

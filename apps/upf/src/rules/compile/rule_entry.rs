@@ -370,6 +370,7 @@ fn exit(
         Some(named) if is_to_n6 => {
             network.domain(named).map(Some).ok_or(CompileError::NoExit { far })
         }
+        None if is_to_n6 && !network.has_n6() => Err(CompileError::NoN6 { far }),
         named => Ok(network.exit(named)),
     }
 }

@@ -83,6 +83,41 @@ fn what_can_have_no_exit_is_refused_with_the_rule() {
     assert_eq!(world.sessions.len(), 0);
 }
 
+/// An intermediate UPF forwards by tunnels only, whether or not the SMF names the data network.
+#[test]
+fn a_packet_for_the_data_network_is_refused_where_there_is_no_n6() {
+    let no_n6 = serde_json::json!({ "pools": [], "interfaces": {
+        "a": { "port": "a", "role": "n3", "addresses": ["192.168.1.10"] },
+        "b": { "port": "a", "role": "n9", "addresses": ["192.168.9.10"] },
+    } });
+    let mut world = SessionTestbed::with(no_n6);
+    let mut sequence = 0;
+    let mut with = |action: ie::ApplyAction, parameters: Body<'_>| {
+        sequence += 1;
+        let answered = world.ask(&establishment(sequence, 77, &|w| {
+            let up = |w: &mut Writer<'_>| {
+                w.put(&ie::SourceInterface::ACCESS);
+                w.put(&choose(None));
+            };
+            pdr(w, 1, 2, &up, &|_| {});
+            far(w, 2, action, parameters);
+        }));
+        answered.why()
+    };
+    let forward = ie::ApplyAction::FORW;
+    let refused = (73, OUTER_HEADER, Some(FailedRuleId::Far(2)));
+    let interfaces = [ie::DestinationInterface::CORE, ie::DestinationInterface::SGI_LAN];
+    for interface in interfaces {
+        assert_eq!(with(forward, &|w| w.put(&interface)), refused);
+        let to_psa = |w: &mut Writer<'_>| {
+            w.put(&interface);
+            w.put(&ie::OuterHeaderCreation::gtp_u_v4(0x300, GNB));
+        };
+        assert_eq!(with(forward, &to_psa), (1, None, None));
+        assert_eq!(with(ie::ApplyAction::DROP, &|w| w.put(&interface)), (1, None, None));
+    }
+}
+
 /// The interface decides about the family of a dual-stack outer header.
 #[test]
 fn a_dual_stack_peer_is_sent_to_in_a_family_that_the_interface_has() {
