@@ -113,6 +113,15 @@ pub enum CompileError {
         /// Rule ID of the FAR.
         far: FarId,
     },
+    /// A FAR forwards to the CP function without an outer header.
+    #[error(
+        "FAR {far} forwards to the CP function without a tunnel; have the SMF send Outer Header \
+         Creation with its own"
+    )]
+    NoControlTunnel {
+        /// Rule ID of the FAR.
+        far: FarId,
+    },
     /// A FAR has an outer header that cannot be built.
     #[error(
         "FAR {far} adds an outer header without a TEID, or without an address of a family that \
@@ -163,6 +172,7 @@ impl CompileError {
         match self {
             Self::NoExit { far }
             | Self::NoN6 { far }
+            | Self::NoControlTunnel { far }
             | Self::OuterHeader { far }
             | Self::Redirect { far } => Some(far),
             _ => None,
@@ -174,7 +184,9 @@ impl CompileError {
     pub const fn offending(self) -> Option<IeType> {
         match self {
             Self::NoDataNetwork { .. } | Self::NoExit { .. } => Some(IeType::NETWORK_INSTANCE),
-            Self::NoN6 { .. } | Self::OuterHeader { .. } => Some(IeType::OUTER_HEADER_CREATION),
+            Self::NoN6 { .. } | Self::NoControlTunnel { .. } | Self::OuterHeader { .. } => {
+                Some(IeType::OUTER_HEADER_CREATION)
+            }
             _ => None,
         }
     }

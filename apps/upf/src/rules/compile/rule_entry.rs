@@ -331,7 +331,10 @@ fn outer_path(
     if let Some((value, mask)) = forwarding.marking {
         (path.forwarding.marking, path.forwarding.mask) = (value, mask);
     }
-    let Some(outer) = &forwarding.outer else { return Ok(path) };
+    let Some(outer) = &forwarding.outer else {
+        let is_to_n4 = forwarding.destination == Destination::Control;
+        return if is_to_n4 { Err(CompileError::NoControlTunnel { far }) } else { Ok(path) };
+    };
     let error = CompileError::OuterHeader { far };
     match (outer.teid, outer.port) {
         (Some(teid), _) => {

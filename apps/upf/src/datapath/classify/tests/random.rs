@@ -128,7 +128,9 @@ impl Random {
         let words = if id == 4 { "forward" } else { self.of(&words) };
         let to = [Destination::Access, Destination::Core, Destination::Control];
         let (to, teid) = (self.of(&to), 0x100 + id);
-        let mut far = fixture::far(id, words, to, self.flip().then_some(teid));
+        // There is no way to the CP function but its tunnel.
+        let is_tunnelled = self.flip() || to == Destination::Control;
+        let mut far = fixture::far(id, words, to, is_tunnelled.then_some(teid));
         if self.one_in(3)
             && let Some(outer) = &mut far.forwarding.as_mut().unwrap().outer
         {

@@ -118,6 +118,25 @@ fn a_packet_for_the_data_network_is_refused_where_there_is_no_n6() {
     }
 }
 
+/// A FAR towards the access network may wait for the tunnel of the gNB; the CP function knows its
+/// own.
+#[test]
+fn a_far_to_the_cp_function_needs_its_tunnel() {
+    let to_control = |w: &mut Writer<'_>| w.put(&ie::DestinationInterface::CP_FUNCTION);
+    let (_, answered) = with_far(ie::ApplyAction::FORW, &to_control);
+    assert_eq!(answered.why(), (73, OUTER_HEADER, Some(FailedRuleId::Far(2))));
+    let (_, answered) = with_far(ie::ApplyAction::DROP, &to_control);
+    assert_eq!(answered.why(), (1, None, None));
+    let (_, answered) = with_far(ie::ApplyAction::FORW, &|w| {
+        to_control(w);
+        w.put(&ie::OuterHeaderCreation::gtp_u_v4(0x5, Ipv4Addr::new(10, 9, 0, 1)));
+    });
+    assert_eq!(answered.why(), (1, None, None));
+    let (_, answered) =
+        with_far(ie::ApplyAction::FORW, &|w| w.put(&ie::DestinationInterface::ACCESS));
+    assert_eq!(answered.why(), (1, None, None));
+}
+
 /// The interface decides about the family of a dual-stack outer header.
 #[test]
 fn a_dual_stack_peer_is_sent_to_in_a_family_that_the_interface_has() {
