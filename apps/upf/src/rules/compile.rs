@@ -3,7 +3,7 @@
 //! [`compile`] takes a session and returns [`Compiled`]: its [`Rules`], its blocks, and the keys by
 //! which its packets find it. It is total: every session yields rules or an error that names the
 //! rule at fault. A PDR that no packet can reach (for example from the access network without a
-//! tunnel) is left out.
+//! tunnel) is left out; requests that create one are refused before.
 //!
 //! Most sessions fit the simple form: one PDR per direction, at most one QER and one URR, one cache
 //! line each. Others get blocks, which `block_packer` makes.

@@ -51,6 +51,8 @@ pub(super) struct Draft<'a> {
     created: Vec<Created>,
     pub(super) removed: Vec<Urr>,
     begun: Vec<UrrId>,
+    /// PDRs that get their PDI from this request.
+    detecting: Vec<PdrId>,
     pub(super) context: DraftContext<'a>,
     /// F-TEIDs of the session before the request, and those that it gets.
     tunnels: Vec<LocalTunnel>,
@@ -83,8 +85,8 @@ impl<'a> Draft<'a> {
     pub(super) fn of(session: Session, context: DraftContext<'a>) -> Self {
         let tunnels = session.pdrs.iter().filter_map(|pdr| pdr.tunnel).collect();
         let (created, removed, begun) = (Vec::new(), Vec::new(), Vec::new());
-        let (chosen, taken) = (Vec::new(), Vec::new());
-        Self { session, created, removed, begun, context, tunnels, chosen, taken }
+        let (chosen, taken, detecting) = (Vec::new(), Vec::new(), Vec::new());
+        Self { session, created, removed, begun, detecting, context, tunnels, chosen, taken }
     }
 
     /// Returns the result of the draft.
@@ -216,6 +218,8 @@ impl Draft<'_> {
             }
         }
         pdrs(session, settings)?;
+        let mut detecting = session.pdrs.iter().filter(|pdr| self.detecting.contains(&pdr.id));
+        detecting.try_for_each(|pdr| reachable(session, pdr, self.context.network))?;
         let has_far = |id| session.fars.iter().any(|far| far.id == id);
         let has_bar = |id| session.bars.iter().any(|bar| bar.id == id);
         let has_urr = |id: &u32| session.urrs.iter().any(|urr| urr.id == *id);
@@ -252,6 +256,33 @@ fn pdrs(session: &Session, settings: &Settings) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+/// Checks that packets can reach a PDR: by its F-TEID, or from the data network by a UE address or
+/// framed route of any such PDR of the session in the same network.
+fn reachable(session: &Session, pdr: &Pdr, network: &Network) -> Result<(), Refusal> {
+    let missing = |ie| Err(Refusal::rule_by(FailedRuleId::Pdr(pdr.id), ie));
+    let is_from_n6 = |pdr: &Pdr| {
+        pdr.tunnel.is_none() && matches!(pdr.source, Source::Core | Source::SgiLan)
+    };
+    if pdr.tunnel.is_some() {
+        return Ok(());
+    }
+    if !is_from_n6(pdr) {
+        return missing(IeType::F_TEID);
+    }
+    let domain = |pdr: &Pdr| pdr.instance.and_then(|instance| network.domain(instance));
+    let meets = |other: &Pdr| match (domain(pdr), domain(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    };
+    let has_address = |pdr: &Pdr| {
+        let user = pdr.user.unwrap_or_default();
+        user.v4.is_some() || user.v6.is_some() || !pdr.framed.is_empty()
+    };
+    let mut all = session.pdrs.iter();
+    let is_found = all.any(|other| is_from_n6(other) && has_address(other) && meets(other));
+    if is_found { Ok(()) } else { missing(IeType::UE_IP_ADDRESS) }
 }
 
 /// Replaces filters that consist of an SDF Filter ID only by the filter with that ID (clause
@@ -308,6 +339,7 @@ impl Draft<'_> {
                 self.created.push(Created { pdr: pdr.id, tunnel, user, is_update });
             }
             pdi.fill(&mut pdr);
+            self.detecting.push(pdr.id);
             match self.session.pdrs.iter_mut().find(|known| known.id == pdr.id) {
                 Some(known) => *known = pdr,
                 None => self.session.pdrs.push(pdr),

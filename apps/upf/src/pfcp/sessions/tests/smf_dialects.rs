@@ -137,6 +137,60 @@ fn a_far_to_the_cp_function_needs_its_tunnel() {
     assert_eq!(answered.why(), (1, None, None));
 }
 
+/// A PDR that no packet could ever match would be a black hole of its own kind.
+#[test]
+fn a_pdr_that_no_packet_can_reach_is_refused() {
+    const F_TEID: Option<u16> = Some(21);
+    const UE_IP_ADDRESS: Option<u16> = Some(93);
+    let core_without_address = |w: &mut Writer<'_>| {
+        w.put(&ie::SourceInterface::CORE);
+        w.put(&ie::NetworkInstance(b"internet"));
+    };
+    let source = |source: ie::SourceInterface| move |w: &mut Writer<'_>| w.put(&source);
+    let establish = |body: Body<'_>| {
+        let mut world = SessionTestbed::new();
+        let answered = world.ask(&establishment(1, 77, &|w| {
+            body(w);
+            far_up(w, 1);
+        }));
+        (world, answered)
+    };
+    let failed = |id| Some(FailedRuleId::Pdr(id));
+    for source in [source(ie::SourceInterface::ACCESS), source(ie::SourceInterface::CP_FUNCTION)] {
+        let (world, answered) = establish(&|w| pdr(w, 5, 1, &source, &|_| {}));
+        assert_eq!((answered.why(), world.sessions.len()), ((73, F_TEID, failed(5)), 0));
+    }
+    let (_, answered) = establish(&|w| {
+        // The address of an uplink PDR leads no packet of the data network here.
+        let up = |w: &mut Writer<'_>| {
+            access(w, &choose(None));
+            w.put(&address(UE));
+        };
+        pdr(w, 1, 1, &up, &|_| {});
+        pdr(w, 2, 1, &core_without_address, &|_| {});
+    });
+    assert_eq!(answered.why(), (73, UE_IP_ADDRESS, failed(2)));
+    // Another PDR of the same data network leads packets to it.
+    let (mut world, answered) = establish(&|w| {
+        pdr(w, 2, 1, &core_without_address, &|_| {});
+        pdr(w, 3, 1, &|w| core(w, b"internet", &address(UE)), &|_| {});
+    });
+    assert_eq!(answered.why(), (1, None, None));
+    let seid = answered.up.unwrap().seid;
+    let office = |w: &mut Writer<'_>| {
+        w.put(&ie::SourceInterface::CORE);
+        w.put(&ie::NetworkInstance(b"office"));
+    };
+    let answered = world.ask(&modification(2, seid, &|w| pdr(w, 4, 1, &office, &|_| {})));
+    assert_eq!(answered.why(), (73, UE_IP_ADDRESS, failed(4)));
+    // The SMF may remove what leads to it, and then the rest.
+    let remove = |sequence, id| {
+        modification(sequence, seid, &|w| w.group(IeType::REMOVE_PDR, |w| w.put(&ie::PdrId(id))))
+    };
+    assert_eq!(world.ask(&remove(3, 3)).why(), (1, None, None));
+    assert_eq!(world.ask(&remove(4, 2)).why(), (1, None, None));
+}
+
 /// The interface decides about the family of a dual-stack outer header.
 #[test]
 fn a_dual_stack_peer_is_sent_to_in_a_family_that_the_interface_has() {
