@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use fastlane::table::EntryId;
 use fastlane::wire::GtpU;
 use fastlane::{Turn, Verdict};
 use zerocopy::FromBytes;
@@ -16,7 +15,6 @@ use super::next_hop::TunnelEndpoint;
 use super::outer_header::GtpuPacket;
 use super::rate_limiter::RateLimiter;
 use super::routes::Routes;
-use crate::rules::layout::counter_slots::EVENTS;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::message::{PathMessage, SessionEvent, kind};
 use crate::rules::layout::session_rules::{DueEndMarker, forwarding};
@@ -37,8 +35,9 @@ enum ControlMessage {
 /// Messages with the slow path, at a limited rate.
 pub(crate) struct SlowPath {
     reports: RateLimiter,
-    /// Session and version of the rules of which some end markers are sent, and their number.
-    markers: Option<(SessionIndex, u32, usize)>,
+    /// Session and version of the rules of which some end markers are sent, and which ones: bit 0
+    /// for the newest one, the next bits for the others in their order.
+    markers: Option<(SessionIndex, u32, u128)>,
 }
 
 impl SlowPath {
@@ -145,25 +144,31 @@ impl SlowPath {
             Some((of, version, sent)) if (of, version) == (session, rules.version()) => sent,
             _ => 0,
         };
-        if rules.cold.block != 0 {
-            let word = tables.state.at(EntryId(session.0)).get(EVENTS);
-            while let Some(marker) = {
+        // One whose tunnel is unreachable delays no other. Reminders complete them.
+        let mut are_all_sent = true;
+        for index in 0.. {
+            let next = || {
                 let burst = BurstContext { tables, turn, now: turn.now() };
                 let classifier = burst.classifier(session, &rules);
-                classifier.end_markers().filter(|it| !it.is_sent_before(word)).nth(sent)
-            } {
-                if !self.send_end_marker(forwarder, marker, tables, turn) {
-                    // A reminder follows, which goes on here.
-                    self.markers = Some((session, rules.version(), sent));
-                    return;
-                }
-                sent += 1;
+                classifier.end_markers().nth(index)
+            };
+            let Some(marker) = (rules.cold.block != 0).then(next).flatten() else { break };
+            let bit = u32::try_from(index + 1).ok().and_then(|bit| 1_u128.checked_shl(bit));
+            let bit = bit.unwrap_or(0);
+            if sent & bit == 0 {
+                let is_sent = self.send_end_marker(forwarder, marker, tables, turn);
+                sent |= if is_sent { bit } else { 0 };
+                are_all_sent &= is_sent;
             }
         }
-        self.markers = Some((session, rules.version(), sent));
-        if self.send_end_marker(forwarder, newest, tables, turn) {
+        if sent & 1 == 0 && self.send_end_marker(forwarder, newest, tables, turn) {
+            sent |= 1;
+        }
+        if are_all_sent && sent & 1 != 0 {
             classify::marker_sent(newest, session, &tables.state);
             self.markers = None;
+        } else {
+            self.markers = Some((session, rules.version(), sent));
         }
     }
 

@@ -335,7 +335,8 @@ impl Node {
             association_client::path_event(cx, &event);
         }
         let given_up = cx.node.markers.tick(cx.node.sessions.published(), now, cx.out);
-        cx.node.statistics.end_markers_given_up += given_up;
+        let by_requests = cx.node.sessions.take_markers_given_up();
+        cx.node.statistics.end_markers_given_up += given_up + by_requests;
         cx.node.usage_at = cx.usage(|usage, on| usage.tick(on));
         self.keep_sequences();
         self.deadline(now)

@@ -18,7 +18,7 @@ use super::{LaneMessage, Outbox};
 use crate::config::{Role, Settings};
 use crate::rules::layout::message::PathMessage;
 use crate::rules::publish::Published;
-use crate::session::{Destination, Forwarding, Network, Session, SessionIndex};
+use crate::session::{Destination, EndMarker, Forwarding, Network, Session, SessionIndex};
 use crate::time::{MILLISECOND, Now, SECOND};
 
 /// Maximum number of supervised paths.
@@ -319,9 +319,6 @@ impl Interfaces {
 const FIRST: u64 = 20 * MILLISECOND;
 /// Longest interval between two checks, in nanoseconds.
 const LONGEST: u64 = SECOND;
-/// Time after which reminders end, in nanoseconds: a gNB that is unreachable for this long has no
-/// use for the marker.
-const PATIENCE: u64 = 10 * SECOND;
 /// Maximum number of tracked markers. For others the lanes are told once.
 pub const MARKERS: usize = 65_536;
 /// Maximum number of checks in one call.
@@ -346,8 +343,8 @@ struct Due {
     version: u32,
 }
 
-/// Returns the version of a session's end marker that no lane has sent yet.
-fn due(published: &Published, id: SessionIndex) -> Option<u32> {
+/// Returns the version of a session's end markers that lanes have not all sent yet.
+pub(super) fn due_marker(published: &Published, id: SessionIndex) -> Option<u32> {
     let marker = published.rules(id)?.marker()?;
     (!marker.is_sent(published.marker(id))).then_some(marker.version)
 }
@@ -356,14 +353,14 @@ impl Markers {
     /// Tracks the end marker of a session that was published or recovered. The caller sends the
     /// first message to the lanes.
     pub fn changed(&mut self, published: &Published, id: SessionIndex, now: Now) {
-        let Some(version) = due(published, id) else { return self.forget(id) };
+        let Some(version) = due_marker(published, id) else { return self.forget(id) };
         if self.due.get(&id).is_some_and(|it| it.version == version) {
             return;
         }
         self.forget(id);
         if self.due.len() < MARKERS {
             let at = now.monotonic.saturating_add(FIRST);
-            let until = now.monotonic.saturating_add(PATIENCE);
+            let until = now.monotonic.saturating_add(EndMarker::PATIENCE);
             self.keep(id, Due { at, pause: 2 * FIRST, until, version });
         }
     }
@@ -389,7 +386,7 @@ impl Markers {
             }
             let Some(before) = self.due.get(&id).copied() else { break };
             self.forget(id);
-            if due(published, id) != Some(before.version) {
+            if due_marker(published, id) != Some(before.version) {
                 continue;
             }
             if now.monotonic >= before.until {

@@ -81,6 +81,8 @@ pub struct Sessions {
     lane_wait: LaneWait,
     /// Usage reports in the response to the last request.
     reported: Vec<UsageReport>,
+    /// Number of end markers that were given up by requests.
+    markers_given_up: u64,
     /// Lifetime of a response, N1 times T1, in nanoseconds.
     life: u64,
 }
@@ -301,6 +303,11 @@ impl Sessions {
     /// Takes the usage reports in the response to the last request, if it was accepted.
     pub fn take_reported(&mut self) -> Vec<UsageReport> {
         std::mem::take(&mut self.reported)
+    }
+
+    /// Takes the number of end markers that requests gave up since the last call.
+    pub const fn take_markers_given_up(&mut self) -> u64 {
+        std::mem::replace(&mut self.markers_given_up, 0)
     }
 
     /// Returns the session with an index.

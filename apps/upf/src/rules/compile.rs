@@ -217,17 +217,13 @@ pub fn compile(session: &Session, context: &Context) -> Result<Compiled, Compile
     Ok(Compiled { rules, blocks, untunnelled, users, tunnels, framed })
 }
 
-/// Number of versions of a session after which an end marker is no longer repeated beside a newer
-/// one: those of several requests in a row may be due together.
-const MARKER_VERSIONS: u64 = 8;
-
-/// Returns the newest end marker, and the others that may be due, the oldest first: one for each
-/// tunnel that packets no longer take.
+/// Returns the newest end marker, and the others of its version, the oldest first: one for each
+/// tunnel that packets no longer take. Those of other versions are sent.
 fn end_markers(
     session: &Session,
     context: &Context,
 ) -> (Option<DueEndMarker>, Vec<EndMarkerEntry>) {
-    let markers = session.fars.iter().filter_map(|far| far.end_marker);
+    let markers = session.fars.iter().flat_map(|far| &far.end_markers);
     let due = markers.filter_map(|marker| {
         let peer = context.network.peer((marker.to.v4, marker.to.v6), marker.instance)?;
         let peer = match peer {
@@ -241,7 +237,7 @@ fn end_markers(
     let mut due: Vec<(u64, DueEndMarker)> = due.collect();
     due.sort_by_key(|(version, _)| *version);
     let Some((newest_version, newest)) = due.pop() else { return (None, Vec::new()) };
-    due.retain(|(version, _)| version + MARKER_VERSIONS > newest_version);
+    due.retain(|(version, _)| *version == newest_version);
     let mut others: Vec<EndMarkerEntry> = Vec::with_capacity(due.len());
     for (_, marker) in due {
         // Several FARs may share a tunnel, which has one end.

@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use fastlane_pfcp::ie::{self, FailedRuleId, OuterHeaderCreation, RedirectAddress};
 use fastlane_pfcp::{Cause, Group, IeType};
 
-use super::{BarId, Destination, FarId, InstanceId, Network, Refusal};
+use super::{BarId, Destination, FarId, InstanceId, Network, Refusal, Session};
+use crate::time::SECOND;
 
 /// Forwarding action rule (TS 29.244 table 7.5.2.3-1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,8 +22,9 @@ pub struct Far {
     pub duplicating: Vec<Forwarding>,
     /// BAR, if packets are buffered.
     pub bar: Option<BarId>,
-    /// End marker due at the tunnel that packets took before (SNDEM, clause 8.2.70).
-    pub end_marker: Option<EndMarker>,
+    /// End markers due at tunnels that packets took before, the oldest first (SNDEM, clause
+    /// 8.2.70).
+    pub end_markers: Vec<EndMarker>,
 }
 
 /// End marker, sent once by the lane after its last packet to the old tunnel (TS 23.501 clause
@@ -33,8 +35,19 @@ pub struct EndMarker {
     pub to: OuterHeader,
     /// Network instance of the old tunnel, if given.
     pub instance: Option<InstanceId>,
-    /// Version of the session in which the end marker became due.
+    /// Version of the session that asks lanes for it: the first one, or a later one in which it is
+    /// still due.
     pub version: u64,
+    /// Time when it became due, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub at: u64,
+}
+
+impl EndMarker {
+    /// Time after which it is given up, in nanoseconds: a gNB that is unreachable for this long has
+    /// no use for it.
+    pub const PATIENCE: u64 = 10 * SECOND;
+    /// Maximum number of a FAR. Each move of a user leaves one while its gNB is unreachable.
+    const MOST: usize = 4;
 }
 
 /// Apply Action (clause 8.2.26).
@@ -105,7 +118,8 @@ pub(crate) fn create(group: &Group<'_>, network: &Network) -> Result<Far, Refusa
     let duplicating =
         copies.map(|it| read_forwarding(&it, network, failed)).collect::<Result<_, _>>();
     let bar = group.find::<ie::BarId>()?.map(|bar| bar.0);
-    let far = Far { id, actions, forwarding, duplicating: duplicating?, bar, end_marker: None };
+    let end_markers = Vec::new();
+    let far = Far { id, actions, forwarding, duplicating: duplicating?, bar, end_markers };
     check(&far)?;
     Ok(far)
 }
@@ -124,13 +138,20 @@ fn check(far: &Far) -> Result<(), Refusal> {
     forwarding.chain(copies).filter_map(|it| it.outer.as_ref()).try_for_each(check_outer_header)
 }
 
-/// Applies Update FAR; absent IEs change nothing. `version` is the version of the session after the
-/// request.
+/// Moment of a request: the version of the session after it, and the time in nanoseconds of
+/// `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) version: u64,
+    pub(crate) at: u64,
+}
+
+/// Applies Update FAR; absent IEs change nothing.
 pub(crate) fn update(
     far: &mut Far,
     group: &Group<'_>,
     network: &Network,
-    version: u64,
+    now: Moment,
 ) -> Result<(), Refusal> {
     let failed = FailedRuleId::Far(far.id);
     if let Some(action) = group.find::<ie::ApplyAction>()? {
@@ -150,8 +171,11 @@ pub(crate) fn update(
         }
         let flags = parameters.find::<ie::PfcpsmreqFlags>()?.unwrap_or_default();
         if flags.has(ie::PfcpsmreqFlags::SNDEM) {
-            far.end_marker = end_marker(before, far.forwarding.as_ref(), version);
+            far.end_markers.extend(end_marker(before, far.forwarding.as_ref(), now));
         }
+        // Packets take this tunnel again.
+        let taken = far.forwarding.as_ref().and_then(|forwarding| forwarding.outer);
+        far.end_markers.retain(|marker| Some(marker.to) != taken);
     }
     let mut copies = group.groups(IeType::UPDATE_DUPLICATING_PARAMETERS).peekable();
     if copies.peek().is_some() {
@@ -165,12 +189,35 @@ pub(crate) fn update(
 fn end_marker(
     before: Option<Forwarding>,
     after: Option<&Forwarding>,
-    version: u64,
+    now: Moment,
 ) -> Option<EndMarker> {
     let before = before?;
     let to = before.outer.filter(|outer| check_outer_header(outer).is_ok())?;
     let is_other = after.and_then(|after| after.outer) != Some(to);
-    is_other.then_some(EndMarker { to, instance: before.instance, version })
+    let Moment { version, at } = now;
+    is_other.then_some(EndMarker { to, instance: before.instance, version, at })
+}
+
+/// Prepares the end markers of a session for a request to change it. If lanes have sent those that
+/// were due before (`is_due` is false), they are forgotten. Otherwise the next version asks for them
+/// again, together with those that the request adds. Returns the number of those given up: too old,
+/// or too many.
+pub(crate) fn renew_end_markers(session: &mut Session, is_due: bool, at: u64) -> u64 {
+    let mut given_up = 0;
+    for far in &mut session.fars {
+        let markers = &mut far.end_markers;
+        if !is_due {
+            markers.clear();
+        }
+        let before = markers.len();
+        markers.retain(|marker| at < marker.at.saturating_add(EndMarker::PATIENCE));
+        // The request may add one.
+        let surplus = (markers.len() + 1).saturating_sub(EndMarker::MOST);
+        markers.drain(..surplus);
+        given_up += before - markers.len();
+        markers.iter_mut().for_each(|marker| marker.version = session.version);
+    }
+    given_up as u64
 }
 
 /// Reads Apply Action: exactly one of drop, forward and buffer (clause 8.2.26).

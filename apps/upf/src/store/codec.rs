@@ -1,7 +1,7 @@
 //! Encoding of a session as bits, in its record and parts.
 //!
-//! Format version 3: the fields in the order below. Version 2 has no S-NSSAI, and version 1 no
-//! CHOOSE ID in F-TEIDs either. A list has a bit that is set if it is not empty, and its length. An
+//! Format version 4: the fields in the order below. Version 3 has one end marker of a FAR, without
+//! its time. Version 2 has no S-NSSAI, and version 1 no CHOOSE ID in F-TEIDs either. A list has a bit that is set if it is not empty, and its length. An
 //! optional value has a bit that is set if it is present. A session with two PDRs, two FARs, a QER
 //! and a URR takes about 170 bytes and fits its record. Fields of the record itself (number,
 //! version, association) are not repeated.
@@ -19,11 +19,13 @@ use crate::session::{
 };
 
 /// Version of the format.
-pub(super) const FORMAT: u8 = 3;
+pub(super) const FORMAT: u8 = 4;
 /// First version of the format that has CHOOSE IDs.
 const WITH_CHOOSE_ID: u8 = 2;
 /// First version of the format that has S-NSSAIs.
 const WITH_S_NSSAI: u8 = 3;
+/// First version of the format that has several end markers of a FAR.
+const WITH_END_MARKERS: u8 = 4;
 
 /// Encodes a session.
 pub(super) fn encode(session: &Session, buffer: Vec<u8>) -> Vec<u8> {
@@ -96,11 +98,9 @@ stored! {
     Filter { id, flow, tos, spi, flow_label }
     FlowDescription { protocol, remote, remote_ports, local, local_ports }
     Removal { description, extension }
-    Far { id, actions, forwarding, duplicating, bar, end_marker }
     Actions { drop, forward, buffer, notify, duplicate }
     Forwarding { destination, instance, outer, marking, redirect }
     OuterHeader { teid, v4, v6, port }
-    EndMarker { to, instance, version }
     Buffering { id, notification_delay_ms, packets, duration_ms }
     Qer {
         id, correlation, uplink, downlink, maximum, guaranteed, qfi, reflective, paging_policy,
@@ -137,6 +137,44 @@ impl Stored for LocalTunnel {
         let has_choose_id = from.format() >= WITH_CHOOSE_ID;
         let choose_id = if has_choose_id { Stored::get(from)? } else { None };
         Some(Self { teid, v4, v6, is_ours, choose_id })
+    }
+}
+
+impl Stored for Far {
+    fn put(&self, to: &mut BitWriter) {
+        (self.id, self.actions).put(to);
+        self.forwarding.put(to);
+        self.duplicating.put(to);
+        self.bar.put(to);
+        match to.format() {
+            WITH_END_MARKERS.. => self.end_markers.put(to),
+            _ => self.end_markers.last().copied().put(to),
+        }
+    }
+
+    fn get(from: &mut BitReader<'_>) -> Option<Self> {
+        let ((id, actions), forwarding) = Stored::get(from)?;
+        let (duplicating, bar) = Stored::get(from)?;
+        let end_markers = match from.format() {
+            WITH_END_MARKERS.. => Stored::get(from)?,
+            _ => Option::<EndMarker>::get(from)?.into_iter().collect(),
+        };
+        Some(Self { id, actions, forwarding, duplicating, bar, end_markers })
+    }
+}
+
+impl Stored for EndMarker {
+    fn put(&self, to: &mut BitWriter) {
+        ((self.to, self.instance), self.version).put(to);
+        if to.format() >= WITH_END_MARKERS {
+            self.at.put(to);
+        }
+    }
+
+    fn get(from: &mut BitReader<'_>) -> Option<Self> {
+        let ((to, instance), version) = Stored::get(from)?;
+        let at = if from.format() >= WITH_END_MARKERS { Stored::get(from)? } else { 0 };
+        Some(Self { to, instance, version, at })
     }
 }
 

@@ -24,8 +24,8 @@ fn to_gnb(teid: u32) -> Forwarding {
 
 fn far(id: u32, to: Forwarding) -> Far {
     let actions = Actions { forward: true, ..Actions::default() };
-    let (duplicating, bar, end_marker) = (vec![], None, None);
-    Far { id, actions, forwarding: Some(to), duplicating, bar, end_marker }
+    let (duplicating, bar, end_markers) = (vec![], None, vec![]);
+    Far { id, actions, forwarding: Some(to), duplicating, bar, end_markers }
 }
 
 fn pdr(id: u16, precedence: u32, source: Source, far: u32) -> Pdr {
@@ -386,7 +386,7 @@ fn end_markers(world: &mut TestLane) -> Vec<(u32, String)> {
 fn moved(far: &mut Far, teid: u32, to: &str, version: u64) {
     let (v4, v6) = (to.parse().ok(), to.parse().ok());
     let to = OuterHeader { teid: Some(teid), v4, v6, port: None };
-    far.end_marker = Some(EndMarker { to, instance: Some(ACCESS), version });
+    far.end_markers.push(EndMarker { to, instance: Some(ACCESS), version, at: 0 });
 }
 
 fn rules_changed(world: &mut TestLane) {
@@ -404,7 +404,7 @@ fn case_67_each_tunnel_that_moved_gets_its_end_marker() {
     moved(&mut session.fars[1], 0x101, "10.3.0.9", 7);
     moved(&mut session.fars[2], 0x102, "fd03::9", 7);
     moved(&mut session.fars[3], 0x101, "10.3.0.9", 7);
-    moved(&mut session.fars[4], 0x103, "10.3.0.9", 6);
+    moved(&mut session.fars[4], 0x103, "10.3.0.9", 7);
     let mut world = world(&session);
     rules_changed(&mut world);
     let mut sent = end_markers(&mut world);
@@ -448,5 +448,23 @@ fn case_67_reminders_go_on_where_the_last_one_ended() {
     }
     sent.sort_unstable();
     assert_eq!(sent, (0x1000..0x1000 + 60).collect::<Vec<_>>());
+    world.check();
+}
+
+/// A tunnel whose gNB is unreachable delays the end of no other, and stays due itself.
+#[test]
+fn case_67_an_unreachable_tunnel_delays_no_other() {
+    let mut session = session();
+    moved(&mut session.fars[1], 0x101, "10.3.0.77", 7);
+    moved(&mut session.fars[1], 0x102, "10.3.0.9", 7);
+    moved(&mut session.fars[1], 0x103, "10.3.0.9", 7);
+    let mut world = world(&session);
+    rules_changed(&mut world);
+    let to = |teid| (teid, "10.3.0.9".to_owned());
+    assert_eq!(end_markers(&mut world), [to(0x102), to(0x103)]);
+    // Reminders repeat only that one.
+    rules_changed(&mut world);
+    assert!(end_markers(&mut world).is_empty());
+    assert_eq!(world.count(DropReason::EndMarkerSent), 2);
     world.check();
 }

@@ -163,7 +163,7 @@ fn captured(session: &Session, external: Option<&ExternalView>) -> CapturedSessi
     let forwarding =
         session.fars.iter().flat_map(|far| far.forwarding.iter().chain(&far.duplicating));
     let outer = forwarding.filter_map(|it| it.outer);
-    let old = session.fars.iter().filter_map(|far| Some(far.end_marker?.to));
+    let old = session.fars.iter().flat_map(|far| &far.end_markers).map(|marker| marker.to);
     let remote = outer.chain(old).filter_map(|outer| {
         let address = outer.v4.map(IpAddr::V4).or(outer.v6.map(IpAddr::V6))?;
         Some((address, outer.teid?))

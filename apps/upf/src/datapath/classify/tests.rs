@@ -263,8 +263,8 @@ fn an_end_marker_is_due_once_whatever_is_modified_after() {
     let mut session = fixture::typical();
     let to = session.fars[1].forwarding.as_ref().unwrap().outer.unwrap();
     session.version = 0x1_0000_0007;
-    let marker = crate::session::EndMarker { to, instance: None, version: session.version };
-    session.fars[1].end_marker = Some(marker);
+    let marker = crate::session::EndMarker { to, instance: None, version: session.version, at: 0 };
+    session.fars[1].end_markers = vec![marker];
     let fixture = RuleFixture::of(session.clone());
     let due = marker_due(&fixture.rules, session.id, &fixture.state).unwrap();
     assert_eq!((due.teid, due.version), (to.teid.unwrap(), 7));
@@ -276,7 +276,7 @@ fn an_end_marker_is_due_once_whatever_is_modified_after() {
     assert_eq!(marker_due(&fixture.rules, session.id, &fixture.state), None);
     session.version += 1;
     let marker = crate::session::EndMarker { version: session.version, ..marker };
-    session.fars[1].end_marker = Some(marker);
+    session.fars[1].end_markers = vec![marker];
     fixture = fixture.become_of(session.clone());
     assert!(marker_due(&fixture.rules, session.id, &fixture.state).is_some());
 }

@@ -262,9 +262,8 @@ fn pdrs(session: &Session, settings: &Settings) -> Result<(), Refusal> {
 /// framed route of any such PDR of the session in the same network.
 fn reachable(session: &Session, pdr: &Pdr, network: &Network) -> Result<(), Refusal> {
     let missing = |ie| Err(Refusal::rule_by(FailedRuleId::Pdr(pdr.id), ie));
-    let is_from_n6 = |pdr: &Pdr| {
-        pdr.tunnel.is_none() && matches!(pdr.source, Source::Core | Source::SgiLan)
-    };
+    let is_from_n6 =
+        |pdr: &Pdr| pdr.tunnel.is_none() && matches!(pdr.source, Source::Core | Source::SgiLan);
     if pdr.tunnel.is_some() {
         return Ok(());
     }

@@ -14,6 +14,7 @@ use super::draft::{Draft, PendingPdr};
 use super::session_messages::{Response, check, cp_fseid, created, refusal_of, unknown_session};
 use super::{Context, Sessions};
 use crate::pfcp::RequestKey;
+use crate::pfcp::paths::due_marker;
 use crate::session::{
     Refusal, Session, SessionIndex, Urr, UrrId, UrrUpdate, UsageReport, UsageReportTrigger, far,
     pdr, qer, urr,
@@ -62,6 +63,8 @@ impl Sessions {
         let group = message.group();
         let mut session = before.clone();
         session.version = self.store.next_version();
+        let is_due = due_marker(&self.published, session.id).is_some();
+        let given_up = far::renew_end_markers(&mut session, is_due, context.now.monotonic);
         if let Some(seid) = group.find::<FSeid>()? {
             session.cp_fseid = cp_fseid(&seid, context.local)?;
         }
@@ -77,6 +80,7 @@ impl Sessions {
             usage::write_usage(w, IeType::USAGE_REPORT_IN_MODIFICATION, &outcome.reports, query);
         });
         self.carry_out(Some(before), &outcome, answer, &bytes, context)?;
+        self.markers_given_up += given_up;
         self.reported = outcome.reports;
         Ok(bytes)
     }
@@ -329,7 +333,8 @@ impl Draft<'_> {
             let id = it.need::<ie::FarId>()?.0;
             let far = session.fars.iter_mut().find(|far| far.id == id);
             let far = far.ok_or(Refusal::rule(FailedRuleId::Far(id)))?;
-            far::update(far, &it, self.context.network, session.version)?;
+            let now = far::Moment { version: session.version, at: self.context.now.monotonic };
+            far::update(far, &it, self.context.network, now)?;
         }
         for it in group.groups(IeType::UPDATE_QER) {
             let id = it.need::<ie::QerId>()?.0;

@@ -55,6 +55,7 @@ impl Sessions {
             tally: SessionTally::default(),
             lane_wait: LaneWait::default(),
             reported: Vec::new(),
+            markers_given_up: 0,
         };
         this.recover();
         this

@@ -144,14 +144,6 @@ impl DueEndMarker {
     pub fn is_sent(&self, word: u64) -> bool {
         word & event::MARKER == self.word()
     }
-
-    /// Returns true if a word of events records this marker or a later one as sent.
-    #[must_use]
-    pub fn is_sent_before(&self, word: u64) -> bool {
-        // 15 bits of serial numbers (RFC 1982).
-        let later = (word >> event::MARKER_SHIFT).wrapping_sub(self.version.into()) & 0x7fff;
-        word & (1 << 31) != 0 && later < 0x4000
-    }
 }
 
 impl Rules {

@@ -71,7 +71,7 @@ pub(super) fn far(id: u32, words: &str, destination: Destination, teid: Option<u
         forwarding: Some(forwarding),
         duplicating: Vec::new(),
         bar: None,
-        end_marker: None,
+        end_markers: Vec::new(),
     }
 }
 

@@ -54,7 +54,7 @@ fn case_46_from_buffering_to_forwarding() {
     assert_eq!(on.cause, 1);
     let session = world.only();
     let outer = session.fars[1].forwarding.as_ref().unwrap().outer.unwrap();
-    assert_eq!((outer.teid, session.fars[1].end_marker), (Some(0x200), None));
+    assert_eq!((outer.teid, session.fars[1].end_markers.len()), (Some(0x200), 0));
     let rules = world.sessions.published().rules(session.id).unwrap();
     assert_eq!(rules.downlink.common.version, session.version as u32);
 }
@@ -70,13 +70,34 @@ fn case_67_an_end_marker_to_the_old_tunnel() {
     };
     flip(&mut world, 2, 0x200);
     let session = world.only();
-    let marker = session.fars[1].end_marker.unwrap();
+    let marker = session.fars[1].end_markers[0];
     assert_eq!((marker.to.teid, marker.version), (Some(0x100), session.version));
     // No end marker is needed for the same tunnel.
     flip(&mut world, 3, 0x200);
-    let published = world.sessions.published().rules(session.id).unwrap();
-    let again = world.only().fars[1].end_marker;
-    assert!(again.is_none_or(|it| it.to.teid != Some(0x200)), "{again:?} {published:?}");
+    let tunnels = |world: &SessionTestbed| {
+        let markers = world.only().fars[1].end_markers.clone();
+        markers.iter().map(|marker| marker.to.teid.unwrap()).collect::<Vec<u32>>()
+    };
+    assert_eq!(tunnels(&world), [0x100]);
+    // What no lane has sent yet stays due beside the next one.
+    flip(&mut world, 4, 0x300);
+    assert_eq!(tunnels(&world), [0x100, 0x200]);
+    let session = world.only();
+    assert!(session.fars[1].end_markers.iter().all(|it| it.version == session.version));
+    let rules = world.sessions.published().rules(session.id).unwrap();
+    assert_eq!((rules.cold.marker_teid, rules.cold.block != 0), (0x200, true));
+    // Packets take this tunnel again, so it has no end.
+    flip(&mut world, 5, 0x200);
+    assert_eq!(tunnels(&world), [0x100, 0x300]);
+    // There are limits, of number and time.
+    for (sequence, teid) in (6..).zip(0x400..0x405) {
+        flip(&mut world, sequence, teid);
+    }
+    assert_eq!(tunnels(&world), [0x400, 0x401, 0x402, 0x403]);
+    assert_eq!(world.sessions.take_markers_given_up(), 3);
+    world.now = world.now.after(10 * SECOND);
+    flip(&mut world, 20, 0x500);
+    assert_eq!((tunnels(&world), world.sessions.take_markers_given_up()), (vec![0x404], 4));
 }
 
 #[test]

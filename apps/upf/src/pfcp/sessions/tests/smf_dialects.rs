@@ -381,10 +381,10 @@ fn a_tunnel_at_the_address_of_n4_ends_on_n3() {
     for mut world in [SessionTestbed::new(), SessionTestbed::with(without_n9)] {
         assert_eq!(world.ask(&request).why(), (1, None, None));
         let tunnels = world.only().pdrs.iter().map(|pdr| pdr.tunnel.unwrap()).collect::<Vec<_>>();
-        assert_eq!(tunnels.iter().map(|it| (it.teid, it.v4)).collect::<Vec<_>>(), [
-            (5, Some(N3)),
-            (6, Some(N3))
-        ]);
+        assert_eq!(
+            tunnels.iter().map(|it| (it.teid, it.v4)).collect::<Vec<_>>(),
+            [(5, Some(N3)), (6, Some(N3))]
+        );
     }
     let two = serde_json::json!({ "interfaces": {
         "a": { "port": "a", "role": "n3", "addresses": ["192.168.1.10"] },
