@@ -40,8 +40,13 @@ impl AccessList {
     /// Returns true if a control plane function may associate from this address.
     #[must_use]
     pub fn allows(&self, address: IpAddr) -> bool {
-        self.is_open
-            || self.prefixes.iter().any(|prefix| contains(*prefix, address))
+        self.is_open || self.names(address)
+    }
+
+    /// Returns true if `n4.allow` or `n4.peers` has this address.
+    #[must_use]
+    pub fn names(&self, address: IpAddr) -> bool {
+        self.prefixes.iter().any(|prefix| contains(*prefix, address))
             || self.peers.iter().any(|peer| peer.contains(&address))
     }
 }
@@ -64,7 +69,8 @@ mod tests {
     #[test]
     fn without_peers_and_prefixes_everybody_may_associate() {
         let open = list(json!({}));
-        assert!(open.is_open() && open.allows(address("203.0.113.7")));
+        let anybody = address("203.0.113.7");
+        assert!(open.is_open() && open.allows(anybody) && !open.names(anybody));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! without an answer the association is down and may be taken over.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use fastlane_pfcp::{Cause, Fault, Message, MessageType};
 
@@ -24,6 +24,11 @@ use crate::pfcp::sessions::Sessions;
 const REFUSALS: u32 = 1000;
 /// Maximum number of log messages about refused sources.
 const LOGGED: usize = 256;
+/// Maximum number of associations from one source that the configuration does not name: one IPv4
+/// address, or one IPv6 /64, of which a host has all addresses. Several SMFs behind one address
+/// are a handful (containers of a host, a NAT, an SMF set); 64 such sources together take all
+/// slots.
+const OF_SOURCE: usize = 16;
 
 /// Reason why the source of a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +39,8 @@ pub enum SourceFault {
     Pinned,
     /// No association exists with this address.
     Unassociated,
+    /// The address has as many associations as one that the configuration does not name may have.
+    TooMany,
 }
 
 impl SourceFault {
@@ -44,6 +51,7 @@ impl SourceFault {
             Self::NotAllowed => "not_allowed",
             Self::Pinned => "pinned",
             Self::Unassociated => "no_association",
+            Self::TooMany => "too_many",
         }
     }
 }
@@ -84,7 +92,10 @@ pub(super) fn check(
         MessageType::ASSOCIATION_SETUP_REQUEST => {
             let in_use = found.filter(|found| is_foreign && found.down.is_none());
             let Some(index) = in_use.map(|found| found.peer.index) else {
-                return Admission::Granted;
+                let is_there = found.is_some_and(|found| found.peer.address.ip() == from);
+                let has_room = is_there || has_room(node, from);
+                let full = Admission::Refused(SourceFault::TooMany);
+                return if has_room { Admission::Granted } else { full };
             };
             heartbeat::probe(cx, index);
             Admission::Refused(SourceFault::Pinned)
@@ -107,6 +118,19 @@ pub(super) enum Admission {
     Stranger,
     /// The request is refused.
     Refused(SourceFault),
+}
+
+/// Returns true if a source may have another association.
+fn has_room(node: &Node, from: IpAddr) -> bool {
+    if node.access.names(from) {
+        return true;
+    }
+    let source = |address: IpAddr| match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
+    };
+    let of_source = node.peers.iter().filter(|it| source(it.peer.address.ip()) == source(from));
+    of_source.count() < OF_SOURCE
 }
 
 /// Checks the source of a request to an established session. A session that a peer may not change
@@ -154,6 +178,7 @@ fn refusal(node: &Node, message: &Message<'_>, fault: SourceFault) -> Vec<u8> {
     let header = message.header;
     let is_new = header.message_type == MessageType::SESSION_ESTABLISHMENT_REQUEST;
     let cause = match header.message_type {
+        _ if fault == SourceFault::TooMany => Cause::NO_RESOURCES_AVAILABLE,
         MessageType::ASSOCIATION_SETUP_REQUEST => Cause::REQUEST_REJECTED,
         _ => Cause::NO_ESTABLISHED_PFCP_ASSOCIATION,
     };
@@ -177,6 +202,10 @@ fn log(node: &Node, from: IpAddr, message: &Message<'_>, fault: SourceFault) {
         ),
         SourceFault::Unassociated => tracing::warn!(
             "N4: {what} from {from} is refused: there is no association with this address"
+        ),
+        SourceFault::TooMany => tracing::warn!(
+            "N4: {what} from {from} is refused: this address, or its IPv6 /64, has {OF_SOURCE} \
+             associations; add it to app.n4.allow if more SMFs than that are there"
         ),
         SourceFault::Pinned => {
             let found = NodeName::of(message).and_then(|name| node.peers.find(&name));

@@ -253,7 +253,7 @@ fn associations_and_our_stamp_outlive_the_process() {
 
 #[test]
 fn a_full_table_of_peers_refuses_the_next_one() {
-    let mut world = NodeTestbed::new(json!({}));
+    let mut world = NodeTestbed::new(json!({ "allow": ["192.0.2.0/24"] }));
     let name = |number: u32| format!("\x04{number:04}").into_bytes();
     for number in 0..1024 {
         world.associate(SMF, number, &name(number), STARTED);

@@ -72,6 +72,32 @@ fn an_address_that_is_not_allowed_does_not_associate() {
     assert!(NodeTestbed::new(json!({})).node.is_open());
 }
 
+/// Without `n4.allow` one host cannot take the associations of all others.
+#[test]
+fn a_source_that_is_not_named_has_a_share_of_the_associations() {
+    let name = |number: u32| [b"\x05", format!("{number:05}").as_bytes()].concat();
+    let fill = |world: &mut NodeTestbed, from: SocketAddr, numbers: std::ops::Range<u32>| {
+        numbers.filter(|it| cause(&world.ask(from, &setup(*it, &name(*it), STARTED))) == 1).count()
+    };
+    let mut world = NodeTestbed::new(json!({}));
+    assert_eq!(fill(&mut world, FAR_AWAY, 0..500), 16);
+    assert_eq!(cause(&world.ask(FAR_AWAY, &setup(2000, &name(2000), STARTED))), 75);
+    assert_eq!(refused(&world, SourceFault::TooMany), 500 - 16 + 1);
+    world.associate(SMF, 2001, SMF_NAME, STARTED);
+    // Those that exist are set up anew, and one that ends makes room.
+    world.associate(FAR_AWAY, 2002, &name(3), STARTED + 1);
+    let release = of_node(MessageType::ASSOCIATION_RELEASE_REQUEST, 2003, &name(3));
+    assert_eq!(cause(&world.ask(FAR_AWAY, &release)), 1);
+    world.associate(FAR_AWAY, 2004, &name(2004), STARTED);
+    // A host has all addresses of a /64.
+    let v6 = |text: &str| SocketAddr::new(text.parse().unwrap(), 8805);
+    assert_eq!(fill(&mut world, v6("2001:db8::1"), 3000..3010), 10);
+    assert_eq!(fill(&mut world, v6("2001:db8::2"), 3010..3020), 6);
+    assert_eq!(fill(&mut world, v6("2001:db8:0:1::1"), 3020..3030), 10);
+    let mut named = NodeTestbed::new(json!({ "allow": ["203.0.113.0/24"] }));
+    assert_eq!(fill(&mut named, FAR_AWAY, 0..64), 64);
+}
+
 #[test]
 fn with_peers_only_those_may_associate_and_a_name_counts_once_it_is_resolved() {
     let mut world = NodeTestbed::new(json!({ "peers": ["192.0.2.100", "other.example"] }));
