@@ -163,8 +163,9 @@ impl Refusal {
     /// # Errors
     /// Returns the refusal that names the first of them.
     pub fn any_unsupported(group: &Group<'_>, unsupported: &[IeType]) -> Result<(), Self> {
-        let found = unsupported.iter().find(|ie| group.has(**ie));
-        found.map_or(Ok(()), |ie| Err(Self::unsupported(*ie)))
+        let mut types = group.ies().map_while(Result::ok).map(|ie| ie.ie_type);
+        let found = types.find(|ie_type| unsupported.contains(ie_type));
+        found.map_or(Ok(()), |ie_type| Err(Self::unsupported(ie_type)))
     }
 
     /// Creates a refusal of an IE with an invalid value.

@@ -107,8 +107,27 @@ pub enum Redirect {
     Sip(String),
 }
 
+/// IEs of a FAR that are not supported: a second tunnel for each packet, and multicast.
+const UNSUPPORTED_IN_FAR: [IeType; 4] = [
+    IeType::REDUNDANT_TRANSMISSION_FORWARDING,
+    IeType::MBS_MULTICAST_PARAMETERS,
+    IeType::ADD_MBS_UNICAST_PARAMETERS,
+    IeType::REMOVE_MBS_UNICAST_PARAMETERS,
+];
+
+/// IEs of forwarding parameters that are not supported: changed packets, answers in the name of
+/// users, and traffic endpoints.
+const UNSUPPORTED_IN_PARAMETERS: [IeType; 5] = [
+    IeType::HEADER_ENRICHMENT,
+    IeType::REDUNDANT_TRANSMISSION_FORWARDING,
+    IeType::IP_ADDRESS_AND_PORT_NUMBER_REPLACEMENT,
+    IeType::PROXYING,
+    IeType::TRAFFIC_ENDPOINT_ID,
+];
+
 /// Reads Create FAR.
 pub(crate) fn create(group: &Group<'_>, network: &Network) -> Result<Far, Refusal> {
+    Refusal::any_unsupported(group, &UNSUPPORTED_IN_FAR)?;
     let id = group.need::<ie::FarId>()?.0;
     let failed = FailedRuleId::Far(id);
     let actions = actions(group.need::<ie::ApplyAction>()?)?;
@@ -153,6 +172,7 @@ pub(crate) fn update(
     network: &Network,
     now: Moment,
 ) -> Result<(), Refusal> {
+    Refusal::any_unsupported(group, &UNSUPPORTED_IN_FAR)?;
     let failed = FailedRuleId::Far(far.id);
     if let Some(action) = group.find::<ie::ApplyAction>()? {
         far.actions = actions(action)?;
@@ -280,10 +300,7 @@ fn change(
         let cause = Cause::INVALID_FORWARDING_POLICY;
         return Err(Refusal::of(cause, IeType::FORWARDING_POLICY));
     }
-    if group.has(IeType::HEADER_ENRICHMENT) {
-        return Err(Refusal::unsupported(IeType::HEADER_ENRICHMENT));
-    }
-    Ok(())
+    Refusal::any_unsupported(group, &UNSUPPORTED_IN_PARAMETERS)
 }
 
 fn destination(interface: ie::DestinationInterface) -> Result<Destination, Refusal> {

@@ -93,16 +93,30 @@ pub(crate) struct Pdi {
     qfis: Vec<u8>,
 }
 
-/// IEs of a PDI that are not supported.
-const UNSUPPORTED_IN_PDI: [IeType; 3] = [
+/// IEs of a PDI that are not supported: they would match other packets than the PDI does without
+/// them.
+const UNSUPPORTED_IN_PDI: [IeType; 8] = [
     IeType::ETHERNET_PACKET_FILTER,
     IeType::TRAFFIC_ENDPOINT_ID,
     IeType::ETHERNET_PDU_SESSION_INFORMATION,
+    IeType::REDUNDANT_TRANSMISSION_DETECTION,
+    IeType::IP_MULTICAST_ADDRESSING_INFO,
+    IeType::DNS_QUERY_FILTER,
+    IeType::MBS_SESSION_IDENTIFIER,
+    IeType::AREA_SESSION_ID,
 ];
 
 /// IEs of a PDR that are not supported: activation and deactivation at a time (the feature DPDRA is
-/// not announced).
-const UNSUPPORTED_IN_PDR: [IeType; 2] = [IeType::ACTIVATION_TIME, IeType::DEACTIVATION_TIME];
+/// not announced), multicast, multi-access, delay reports.
+const UNSUPPORTED_IN_PDR: [IeType; 7] = [
+    IeType::ACTIVATION_TIME,
+    IeType::DEACTIVATION_TIME,
+    IeType::PACKET_REPLICATION_AND_DETECTION,
+    IeType::IP_MULTICAST_ADDRESSING_INFO,
+    IeType::MAR_ID,
+    IeType::MPTCP_APPLICABLE_INDICATION,
+    IeType::TRANSPORT_DELAY_REPORTING,
+];
 
 /// Reads Create PDR, except its PDI.
 pub(crate) fn create(group: &Group<'_>) -> Result<Pdr, Refusal> {

@@ -51,6 +51,10 @@ pub struct Qer {
     pub line: u32,
 }
 
+/// IEs of a QER that are not supported: limits of packets by number, and marks.
+const UNSUPPORTED: [IeType; 3] =
+    [IeType::PACKET_RATE, IeType::PACKET_RATE_STATUS, IeType::DL_FLOW_LEVEL_MARKING];
+
 /// Reads Create QER.
 pub(crate) fn create(group: &Group<'_>) -> Result<Qer, Refusal> {
     let mut qer = Qer {
@@ -73,11 +77,11 @@ pub(crate) fn create(group: &Group<'_>) -> Result<Qer, Refusal> {
 
 /// Applies Update QER; absent IEs change nothing.
 pub(crate) fn update(qer: &mut Qer, group: &Group<'_>) -> Result<(), Refusal> {
-    if group.has(IeType::PACKET_RATE) {
-        return Err(Refusal::unsupported(IeType::PACKET_RATE));
-    }
-    if group.has(IeType::DL_FLOW_LEVEL_MARKING) {
-        return Err(Refusal::unsupported(IeType::DL_FLOW_LEVEL_MARKING));
+    Refusal::any_unsupported(group, &UNSUPPORTED)?;
+    // Without a flag it asks for nothing.
+    let controls = group.find::<ie::QerControlIndications>()?.unwrap_or_default();
+    if controls.0 != 0 {
+        return Err(Refusal::unsupported(IeType::QER_CONTROL_INDICATIONS));
     }
     if let Some(gates) = group.find::<ie::GateStatus>()? {
         qer.uplink = gate(gates.uplink);

@@ -72,8 +72,8 @@ pub(super) fn created(w: &mut Writer<'_>, all: &[Created]) {
 }
 
 /// IEs of a session that are not supported: multi-access, time-sensitive networks, Ethernet,
-/// traffic endpoints, L2TP, multicast. Trace Information is judged by its content.
-const UNSUPPORTED: [IeType; 10] = [
+/// traffic endpoints, L2TP, multicast, reliable data service, paging by DSCP. Trace Information is judged by its content.
+const UNSUPPORTED: [IeType; 15] = [
     IeType::CREATE_TRAFFIC_ENDPOINT,
     IeType::UPDATE_TRAFFIC_ENDPOINT,
     IeType::REMOVE_TRAFFIC_ENDPOINT,
@@ -84,6 +84,11 @@ const UNSUPPORTED: [IeType; 10] = [
     IeType::CREATE_BRIDGE_INFO_FOR_TSC,
     IeType::L2TP_TUNNEL_INFORMATION,
     IeType::MBS_SESSION_N4MB_CONTROL_INFORMATION,
+    IeType::MBS_SESSION_N4_CONTROL_INFORMATION,
+    IeType::L2TP_SESSION_INFORMATION,
+    IeType::PROVIDE_ATSSS_CONTROL_INFORMATION,
+    IeType::PROVIDE_RDS_CONFIGURATION_INFORMATION,
+    IeType::DSCP_TO_PPI_CONTROL_INFORMATION,
 ];
 
 /// Checks that a request is well-formed and contains no unsupported IE.
