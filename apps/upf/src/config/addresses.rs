@@ -65,6 +65,13 @@ fn masked(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
+/// Returns true for an IPv6 link-local address (RFC 4291 clause 2.5.6): only an interface and such
+/// an address together name a host, and the UPF stores addresses alone.
+#[must_use]
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
 /// Returns the reason if an address cannot be a local address, if any.
 pub(super) fn unfit(address: IpAddr) -> Option<&'static str> {
     let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
@@ -72,6 +79,8 @@ pub(super) fn unfit(address: IpAddr) -> Option<&'static str> {
         Some("means any address; write the address that peers use")
     } else if address.is_multicast() || broadcast {
         Some("is a group; write the address of one host")
+    } else if is_link_local(address) {
+        Some("has a meaning on one link only; write a global or unique local address")
     } else {
         None
     }

@@ -41,6 +41,7 @@ use super::paths::{Markers, Paths};
 use super::sessions::Sessions;
 use super::{Outbox, Request, Requests};
 use crate::config::Settings;
+use crate::config::addresses::is_link_local;
 use crate::rules::layout::slices::SliceLabels;
 use crate::time::{MILLISECOND, Now, SECOND};
 use crate::transactions::{ResponseCache, SEQUENCES};
@@ -207,9 +208,10 @@ impl Node {
         self.initiations.set_addresses(index, reachable);
     }
 
-    /// Returns true if N4 has an address of the same family.
+    /// Returns true if N4 has an address of the same family, and this one needs no interface.
     fn reaches(&self, address: IpAddr) -> bool {
-        self.settings.n4.addresses.iter().any(|own| own.is_ipv4() == address.is_ipv4())
+        let mut own = self.settings.n4.addresses.iter();
+        !is_link_local(address) && own.any(|own| own.is_ipv4() == address.is_ipv4())
     }
 
     /// Returns true if a control plane function may associate from any address.

@@ -1,7 +1,7 @@
 //! N4 sockets: one for each address of the configuration.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -94,8 +94,7 @@ impl Sockets {
         loop {
             match socket.recv_from(&mut self.buffer) {
                 Ok((length, from)) => {
-                    let from = SocketAddr::new(from.ip().to_canonical(), from.port());
-                    return Some((*address, from, self.buffer.get(..length)?));
+                    return Some((*address, canonical(from), self.buffer.get(..length)?));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 // ICMP errors of earlier datagrams are reported once and ignored.
@@ -112,6 +111,17 @@ impl Sockets {
         let wanted = self.all.iter().find(|it| Some(it.address) == datagram.local);
         let found = wanted.filter(same_family).or_else(|| self.all.iter().find(same_family));
         found.is_some_and(|it| it.socket.send_to(&datagram.bytes, datagram.to).is_ok())
+    }
+}
+
+/// Returns the address of a sender by which it is known. An IPv4-mapped one is IPv4. A link-local
+/// one keeps its interface (scope ID), without which no response can be sent.
+fn canonical(from: SocketAddr) -> SocketAddr {
+    match from {
+        SocketAddr::V6(from) if from.ip().is_unicast_link_local() => {
+            SocketAddrV6::new(*from.ip(), from.port(), 0, from.scope_id()).into()
+        }
+        _ => SocketAddr::new(from.ip().to_canonical(), from.port()),
     }
 }
 
@@ -180,6 +190,17 @@ mod tests {
             let (length, from) = client.recv_from(&mut [0; 100]).unwrap();
             assert_eq!((length, from.ip()), (6, local));
         }
+    }
+
+    #[test]
+    fn a_sender_is_known_by_its_address_and_a_link_local_one_by_its_interface_too() {
+        let v6 = |text: &str, flow, scope| -> SocketAddr {
+            SocketAddrV6::new(text.parse().unwrap(), 8805, flow, scope).into()
+        };
+        assert_eq!(canonical(v6("::ffff:192.0.2.1", 0, 0)), "192.0.2.1:8805".parse().unwrap());
+        assert_eq!(canonical(v6("2001:db8::1", 7, 3)), v6("2001:db8::1", 0, 0));
+        assert_eq!(canonical(v6("fe80::1", 7, 3)), v6("fe80::1", 0, 3));
+        assert_ne!(canonical(v6("fe80::1", 0, 3)), canonical(v6("fe80::1", 0, 4)));
     }
 
     #[test]

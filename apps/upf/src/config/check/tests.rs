@@ -75,6 +75,8 @@ fn each_mistake_names_its_place_the_reason_and_the_remedy() {
         ("/app/node-id", json!("a..b"), "app.node-id", "neither an IP address nor"),
         ("/app/n4/addresses", json!([]), "app.n4.addresses", "need an address"),
         ("/app/n4/addresses", json!(["0.0.0.0"]), "app.n4.addresses", "means any address"),
+        ("/app/n4/addresses", json!(["fe80::1"]), "app.n4.addresses", "one link only"),
+        ("/app/n4/peers", json!(["fe80::2"]), "app.n4.peers.0", "one link only"),
         ("/app/n4/n1", json!(0), "app.n4.n1", "write 1 to 10"),
         ("/app/n4/release-s", json!(86_401), "app.n4.release-s", "write 0 to 86400"),
         ("/app/interfaces", json!({}), "app.interfaces", "write 1 to 64"),

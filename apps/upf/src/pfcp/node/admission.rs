@@ -15,6 +15,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use fastlane_pfcp::{Cause, Fault, Message, MessageType};
 
 use super::{Node, NodeContext, RequestPath, heartbeat, node_messages, smf_set};
+use crate::config::addresses::is_link_local;
 use crate::pfcp::NodeName;
 use crate::pfcp::associations::Association;
 use crate::pfcp::overload::Limiter;
@@ -39,6 +40,8 @@ pub enum SourceFault {
     Pinned,
     /// No association exists with this address.
     Unassociated,
+    /// The address is link-local.
+    LinkLocal,
     /// The address has as many associations as one that the configuration does not name may have.
     TooMany,
 }
@@ -51,6 +54,7 @@ impl SourceFault {
             Self::NotAllowed => "not_allowed",
             Self::Pinned => "pinned",
             Self::Unassociated => "no_association",
+            Self::LinkLocal => "link_local",
             Self::TooMany => "too_many",
         }
     }
@@ -86,6 +90,9 @@ pub(super) fn check(
     let found = NodeName::of(message).and_then(|name| node.peers.find(&name));
     let is_foreign = found.is_some_and(|found| !speaks_for(node, from, found));
     match message_type {
+        MessageType::ASSOCIATION_SETUP_REQUEST if is_link_local(from) => {
+            Admission::Refused(SourceFault::LinkLocal)
+        }
         MessageType::ASSOCIATION_SETUP_REQUEST if !node.access.allows(from) => {
             Admission::Refused(SourceFault::NotAllowed)
         }
@@ -202,6 +209,10 @@ fn log(node: &Node, from: IpAddr, message: &Message<'_>, fault: SourceFault) {
         ),
         SourceFault::Unassociated => tracing::warn!(
             "N4: {what} from {from} is refused: there is no association with this address"
+        ),
+        SourceFault::LinkLocal => tracing::warn!(
+            "N4: {what} from {from} is refused: the address is link-local; give the SMF a global \
+             or unique local address"
         ),
         SourceFault::TooMany => tracing::warn!(
             "N4: {what} from {from} is refused: this address, or its IPv6 /64, has {OF_SOURCE} \

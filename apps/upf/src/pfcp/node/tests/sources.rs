@@ -72,6 +72,17 @@ fn an_address_that_is_not_allowed_does_not_associate() {
     assert!(NodeTestbed::new(json!({})).node.is_open());
 }
 
+/// Its requests could come from any link, and ours to it would need the interface.
+#[test]
+fn a_link_local_smf_is_refused_with_a_response_to_its_interface() {
+    let mut world = NodeTestbed::new(json!({ "allow": ["fe80::/64"] }));
+    let smf = std::net::SocketAddrV6::new("fe80::7".parse().unwrap(), 8805, 0, 4);
+    // The response goes to the interface, too.
+    assert_eq!(cause(&world.ask(smf.into(), &setup(1, SMF_NAME, STARTED))), 64);
+    assert_eq!(refused(&world, SourceFault::LinkLocal), 1);
+    assert_eq!(world.node.associations().count(), 0);
+}
+
 /// Without `n4.allow` one host cannot take the associations of all others.
 #[test]
 fn a_source_that_is_not_named_has_a_share_of_the_associations() {
