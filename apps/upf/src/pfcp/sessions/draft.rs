@@ -2,6 +2,7 @@
 //! allocated here or chosen by the control plane. The request is applied to a copy, which replaces
 //! the session only if all of it is valid.
 
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane_pfcp::ie::{self, FailedRuleId};
@@ -26,9 +27,18 @@ pub(super) struct DraftContext<'a> {
     pub(super) addresses: &'a mut Addresses,
     /// Returns the session that owns a TEID.
     pub(super) owner: &'a dyn Fn(u32) -> Option<SessionIndex>,
+    /// TEID of the control plane that another session owns, if the draft fails for it.
+    pub(super) conflict: &'a Cell<Option<TeidConflict>>,
     /// Returns what a URR has counted.
     pub(super) meter: &'a dyn Fn(&Urr) -> Meter,
     pub(super) now: Now,
+}
+
+/// A TEID that two sessions ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TeidConflict {
+    pub(super) teid: u32,
+    pub(super) owner: SessionIndex,
 }
 
 /// Our addresses of an F-TEID.
@@ -359,7 +369,9 @@ impl Draft<'_> {
         if matches!(requested.teid, 0 | u32::MAX) {
             return Err(Refusal::incorrect(IeType::F_TEID));
         }
-        if (self.context.owner)(requested.teid).is_some_and(|owner| owner != self.session.id) {
+        let owner = (self.context.owner)(requested.teid);
+        if let Some(owner) = owner.filter(|owner| *owner != self.session.id) {
+            self.context.conflict.set(Some(TeidConflict { teid: requested.teid, owner }));
             return Err(Refusal::rule_by(FailedRuleId::Pdr(pdr.id), IeType::F_TEID));
         }
         let (v4, v6) = self.endpoint_of(pdr, requested)?;

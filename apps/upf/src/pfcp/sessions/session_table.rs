@@ -1,5 +1,6 @@
 //! Sessions of the store: opening and recovery, lookup, and changes that no request makes.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
@@ -56,6 +57,7 @@ impl Sessions {
             lane_wait: LaneWait::default(),
             reported: Vec::new(),
             markers_given_up: 0,
+            conflicts: BTreeSet::new(),
         };
         this.recover();
         this
