@@ -149,6 +149,13 @@ fn the_examples_are_accepted_where_pods_are_restricted() {
         assert!(output.status.success() && warnings.is_empty(), "{warnings}");
         let words = [&words[..], &["--dry-run=client", "--output=json"]].concat();
         let objects: Value = serde_json::from_str(&cluster.run(&words)).expect("JSON");
+        if name == "upf" {
+            let pod = &objects["items"][1]["spec"]["template"]["spec"];
+            let hook = &pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"];
+            assert_eq!(hook, &json!(["upf", "drain", "--wait", "300"]));
+            // The drain and the end of the processes fit.
+            assert!(pod["terminationGracePeriodSeconds"].as_u64() >= Some(300 + 11));
+        }
         let data = &objects["items"][0]["data"][format!("{}.json", program[0])];
         let configuration = cluster.file(&format!("{name}.json"));
         std::fs::write(&configuration, data.as_str().expect("a text")).expect("ours");
