@@ -83,8 +83,9 @@ fn play_at_once(shipped: &str, links: Links, names: &[&str]) {
     stop(upf, smfs);
 }
 
-/// The UPF gets SIGTERM in the middle of a life. It serves the session to its end, and then ends.
-fn play_across_the_end(name: &str) {
+/// The UPF gets SIGTERM in the middle of a life. It serves the session to its end, and then ends,
+/// whether the SMF responds to the release request or not. The log says what the SMF did.
+fn play_across_the_end(name: &str, responds: bool) {
     let Some(site) = Site::new(Links::Separate) else { return };
     let upf = site.start("af-packet", &DATA_NETWORKS);
     let placement = Placement::new(read(name), 0);
@@ -92,6 +93,7 @@ fn play_across_the_end(name: &str) {
     let middle = life.steps.iter().rposition(|step| matches!(step, Step::Action(_)));
     let middle = middle.expect("users' packets flow");
     let mut player = Player::new(&site, &placement);
+    player.smf.responds_to_release = responds;
     player.play_steps(life, 0..middle);
     upf.process.signal(Signal::TERM);
     player.smf.wait_for_release_request();
@@ -99,15 +101,22 @@ fn play_across_the_end(name: &str) {
     let ended = upf.process.wait();
     assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
     let log = ended.stderr;
-    assert!(log.contains("when asked to release its association"), "{log}");
+    let what = if responds { "refuses (" } else { "does not respond" };
+    let told = log.lines().find(|line| line.contains("when asked to release its association"));
+    assert!(told.is_some_and(|told| told.contains(what)), "{log}");
     assert!(log.contains("ending with 0 sessions of 1 associations"), "{log}");
 }
 
 #[test]
 fn a_life_goes_on_to_its_end_when_the_upf_is_asked_to_end() {
     for name in ["open5gs-ipv4", "free5gc-default", "sdcore-default"] {
-        play_across_the_end(name);
+        play_across_the_end(name, true);
     }
+}
+
+#[test]
+fn a_life_goes_on_to_its_end_when_the_smf_does_not_respond_to_the_release_request() {
+    play_across_the_end("open5gs-ipv4", false);
 }
 
 macro_rules! lives {

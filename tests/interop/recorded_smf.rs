@@ -48,6 +48,8 @@ pub(crate) struct RecordedSmf {
     usage: BTreeMap<u32, Octets>,
     /// The UPF has requested the release of the association.
     is_asked_to_release: bool,
+    /// Responds to a release request, though with a refusal.
+    pub(crate) responds_to_release: bool,
 }
 
 impl RecordedSmf {
@@ -73,6 +75,7 @@ impl RecordedSmf {
             reports: 0,
             usage: BTreeMap::new(),
             is_asked_to_release: false,
+            responds_to_release: true,
         }
     }
 
@@ -243,7 +246,12 @@ impl RecordedSmf {
                 self.reports += usize::from(is_new && report.has(ReportType::DLDR));
                 self.count_usage(message.group(), IeType::USAGE_REPORT_IN_REPORT);
             }
-            MessageType::ASSOCIATION_UPDATE_REQUEST => self.is_asked_to_release = true,
+            MessageType::ASSOCIATION_UPDATE_REQUEST => {
+                self.is_asked_to_release = true;
+                if !self.responds_to_release {
+                    return None;
+                }
+            }
             MessageType::HEARTBEAT_REQUEST | MessageType::NODE_REPORT_REQUEST => {}
             other => panic!("unexpected request of the UPF: {other}"),
         }
