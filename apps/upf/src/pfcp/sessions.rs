@@ -14,22 +14,23 @@ mod modification;
 mod session_messages;
 mod session_table;
 mod session_tally;
+mod teid_conflicts;
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use fastlane::table::EntryId;
 use fastlane_pfcp::ie::{self, FSeid, FailedRuleId};
 use fastlane_pfcp::{Cause, Fault, Group, Ie, IeType, Message, MessageType};
 
-use self::draft::{CompletedDraft, Created, Draft, DraftContext, TeidConflict};
+use self::draft::{CompletedDraft, Created, Draft, DraftContext};
 use self::lane_wait::LaneWait;
 use self::modification::UrrChange;
 use self::session_messages::{
     Response, check, cp_fseid, created, refusal_of, refused_by, seid_of, supi, up_seid,
 };
 use self::session_tally::{SessionOwner, SessionTally};
+use self::teid_conflicts::TeidConflicts;
 use super::{NodeName, Peer, RequestKey};
 use crate::alloc::{Addresses, Family, SessionIndices, first_generation};
 use crate::config::Settings;
@@ -52,9 +53,6 @@ const GRACE: u64 = 2 * SECOND;
 
 /// Maximum number of FQ-CSIDs of a session: one for each kind of node (table 7.5.2-1).
 const SETS: usize = 8;
-
-/// Maximum number of log messages about TEIDs that two control planes choose.
-const CONFLICTS: usize = 64;
 
 /// Context of a session request.
 #[derive(Clone, Copy, Debug)]
@@ -88,8 +86,8 @@ pub struct Sessions {
     reported: Vec<UsageReport>,
     /// Number of end markers that were given up by requests.
     markers_given_up: u64,
-    /// Control planes whose conflicts about TEIDs were logged: who asked, and who has it.
-    conflicts: BTreeSet<[IpAddr; 2]>,
+    /// Conflicts about TEIDs that were logged.
+    conflicts: TeidConflicts,
     /// Lifetime of a response, N1 times T1, in nanoseconds.
     life: u64,
 }
@@ -201,30 +199,15 @@ impl Sessions {
         let mut draft = Draft::of(session, draft_context);
         if let Err(refusal) = fill(&mut draft, before.is_some(), group) {
             draft.give_up();
-            let message = conflict.get().and_then(|it| self.conflict_message(it, asks));
-            message.iter().for_each(|message| tracing::warn!("{message}"));
+            if let Some(conflict) = conflict.get() {
+                self.conflicts.log(&self.store, conflict, asks);
+            }
             return Err(refusal);
         }
         let ready = draft.ready();
         let taken = ready.taken.clone();
         self.complete(ready, before, context.now, group)
             .inspect_err(|_| taken.iter().for_each(|key| self.addresses.give_back(key)))
-    }
-
-    /// Returns the message to log about a TEID that a session of the SMF at `asks` chose and
-    /// another session has, once for two SMFs.
-    fn conflict_message(&mut self, conflict: TeidConflict, asks: IpAddr) -> Option<String> {
-        let TeidConflict { teid, owner } = conflict;
-        let owner = self.store.get(owner)?;
-        let (has, seid) = (owner.cp_fseid.address, owner.seid);
-        let is_new = self.conflicts.len() < CONFLICTS && self.conflicts.insert([asks, has]);
-        is_new.then(|| {
-            format!(
-                "a session of the SMF at {asks} is refused: TEID {teid:#x}, its choice, is that of \
-                 session {seid:#x} of the SMF at {has}; TEIDs are unique in the UPF: give the SMFs \
-                 separate ranges, or let the UPF choose (app.teid: upf)"
-            )
-        })
     }
 
     /// Completes a draft with what needs the tables: assigns state slots, checks that no other

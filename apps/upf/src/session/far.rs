@@ -219,9 +219,9 @@ fn end_marker(
 }
 
 /// Prepares the end markers of a session for a request to change it. If lanes have sent those that
-/// were due before (`is_due` is false), they are forgotten. Otherwise the next version asks for them
-/// again, together with those that the request adds. Returns the number of those given up: too old,
-/// or too many.
+/// were due before (`is_due` is false), they are forgotten. Otherwise the next version asks for
+/// them again, together with those that the request adds. Returns the number of those given up: too
+/// old, or too many.
 pub(crate) fn renew_end_markers(session: &mut Session, is_due: bool, at: u64) -> u64 {
     let mut given_up = 0;
     for far in &mut session.fars {

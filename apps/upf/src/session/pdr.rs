@@ -6,7 +6,7 @@ use fastlane_pfcp::ie::{self, FailedRuleId};
 use fastlane_pfcp::{Cause, Fault, Group, Ie, IeType};
 
 use super::sdf_filter::{self, Filter, Prefix};
-use super::{FarId, InstanceId, Network, PdrId, QerId, Refusal, Source, UrrId};
+use super::{FarId, InstanceId, Network, PdrId, QerId, Refusal, Session, Source, UrrId};
 
 /// A packet detection rule (TS 29.244 clause 5.2.1, tables 7.5.2.2-1 and 7.5.2.2-2).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -246,6 +246,36 @@ impl Pdi {
         pdr.filters = self.filters;
         pdr.qfis = self.qfis;
     }
+}
+
+/// Checks that packets can reach a PDR: by its F-TEID, or from the data network by a UE address or
+/// framed route of any such PDR of the session in the same network.
+pub(crate) fn check_reachable(
+    session: &Session,
+    pdr: &Pdr,
+    network: &Network,
+) -> Result<(), Refusal> {
+    let missing = |ie| Err(Refusal::rule_by(FailedRuleId::Pdr(pdr.id), ie));
+    let is_from_n6 =
+        |pdr: &Pdr| pdr.tunnel.is_none() && matches!(pdr.source, Source::Core | Source::SgiLan);
+    if pdr.tunnel.is_some() {
+        return Ok(());
+    }
+    if !is_from_n6(pdr) {
+        return missing(IeType::F_TEID);
+    }
+    let domain = |pdr: &Pdr| pdr.instance.and_then(|instance| network.domain(instance));
+    let meets = |other: &Pdr| match (domain(pdr), domain(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    };
+    let has_address = |pdr: &Pdr| {
+        let user = pdr.user.unwrap_or_default();
+        user.v4.is_some() || user.v6.is_some() || !pdr.framed.is_empty()
+    };
+    let mut all = session.pdrs.iter();
+    let is_found = all.any(|other| is_from_n6(other) && has_address(other) && meets(other));
+    if is_found { Ok(()) } else { missing(IeType::UE_IP_ADDRESS) }
 }
 
 /// Returns the length of a UE IPv6 prefix, 64 by default.

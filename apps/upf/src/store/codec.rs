@@ -1,10 +1,12 @@
 //! Encoding of a session as bits, in its record and parts.
 //!
 //! Format version 4: the fields in the order below. Version 3 has one end marker of a FAR, without
-//! its time. Version 2 has no S-NSSAI, and version 1 no CHOOSE ID in F-TEIDs either. A list has a bit that is set if it is not empty, and its length. An
-//! optional value has a bit that is set if it is present. A session with two PDRs, two FARs, a QER
-//! and a URR takes about 170 bytes and fits its record. Fields of the record itself (number,
-//! version, association) are not repeated.
+//! its time. Version 2 has no S-NSSAI, and version 1 no CHOOSE ID in F-TEIDs either.
+//!
+//! A list has a bit that is set if it is not empty, and its length. An optional value has a bit
+//! that is set if it is present. A session with two PDRs, two FARs, a QER and a URR takes about 170
+//! bytes and fits its record. Fields of the record itself (number, version, association) are not
+//! repeated.
 
 mod bit_stream;
 

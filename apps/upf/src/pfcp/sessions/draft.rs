@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use fastlane_pfcp::ie::{self, FailedRuleId};
 use fastlane_pfcp::{Cause, Fault, Group, IeType};
 
+use super::teid_conflicts::TeidConflict;
 use crate::alloc::{Addresses, Family, next_teid};
 use crate::config::Settings;
 use crate::rules::layout::{TeidLayout, UeKey};
@@ -32,13 +33,6 @@ pub(super) struct DraftContext<'a> {
     /// Returns what a URR has counted.
     pub(super) meter: &'a dyn Fn(&Urr) -> Meter,
     pub(super) now: Now,
-}
-
-/// A TEID that two sessions ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TeidConflict {
-    pub(super) teid: u32,
-    pub(super) owner: SessionIndex,
 }
 
 /// Our addresses of an F-TEID.
@@ -229,7 +223,7 @@ impl Draft<'_> {
         }
         pdrs(session, settings)?;
         let mut detecting = session.pdrs.iter().filter(|pdr| self.detecting.contains(&pdr.id));
-        detecting.try_for_each(|pdr| reachable(session, pdr, self.context.network))?;
+        detecting.try_for_each(|pdr| pdr::check_reachable(session, pdr, self.context.network))?;
         let has_far = |id| session.fars.iter().any(|far| far.id == id);
         let has_bar = |id| session.bars.iter().any(|bar| bar.id == id);
         let has_urr = |id: &u32| session.urrs.iter().any(|urr| urr.id == *id);
@@ -266,32 +260,6 @@ fn pdrs(session: &Session, settings: &Settings) -> Result<(), Refusal> {
         }
     }
     Ok(())
-}
-
-/// Checks that packets can reach a PDR: by its F-TEID, or from the data network by a UE address or
-/// framed route of any such PDR of the session in the same network.
-fn reachable(session: &Session, pdr: &Pdr, network: &Network) -> Result<(), Refusal> {
-    let missing = |ie| Err(Refusal::rule_by(FailedRuleId::Pdr(pdr.id), ie));
-    let is_from_n6 =
-        |pdr: &Pdr| pdr.tunnel.is_none() && matches!(pdr.source, Source::Core | Source::SgiLan);
-    if pdr.tunnel.is_some() {
-        return Ok(());
-    }
-    if !is_from_n6(pdr) {
-        return missing(IeType::F_TEID);
-    }
-    let domain = |pdr: &Pdr| pdr.instance.and_then(|instance| network.domain(instance));
-    let meets = |other: &Pdr| match (domain(pdr), domain(other)) {
-        (Some(one), Some(other)) => one == other,
-        _ => true,
-    };
-    let has_address = |pdr: &Pdr| {
-        let user = pdr.user.unwrap_or_default();
-        user.v4.is_some() || user.v6.is_some() || !pdr.framed.is_empty()
-    };
-    let mut all = session.pdrs.iter();
-    let is_found = all.any(|other| is_from_n6(other) && has_address(other) && meets(other));
-    if is_found { Ok(()) } else { missing(IeType::UE_IP_ADDRESS) }
 }
 
 /// Replaces filters that consist of an SDF Filter ID only by the filter with that ID (clause

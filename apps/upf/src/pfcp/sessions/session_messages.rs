@@ -72,7 +72,8 @@ pub(super) fn created(w: &mut Writer<'_>, all: &[Created]) {
 }
 
 /// IEs of a session that are not supported: multi-access, time-sensitive networks, Ethernet,
-/// traffic endpoints, L2TP, multicast, reliable data service, paging by DSCP. Trace Information is judged by its content.
+/// traffic endpoints, L2TP, multicast, reliable data service, paging by DSCP. Trace Information is
+/// judged by its content.
 const UNSUPPORTED: [IeType; 15] = [
     IeType::CREATE_TRAFFIC_ENDPOINT,
     IeType::UPDATE_TRAFFIC_ENDPOINT,

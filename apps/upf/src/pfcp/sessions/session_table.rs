@@ -1,11 +1,11 @@
 //! Sessions of the store: opening and recovery, lookup, and changes that no request makes.
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use fastlane::table::{EntryId, TableError};
 
+use super::teid_conflicts::TeidConflicts;
 use super::{GRACE, LaneWait, SessionOwner, SessionTally, Sessions, owner_of, users_of};
 use crate::alloc::{Addresses, SessionIndices};
 use crate::config::Settings;
@@ -57,7 +57,7 @@ impl Sessions {
             lane_wait: LaneWait::default(),
             reported: Vec::new(),
             markers_given_up: 0,
-            conflicts: BTreeSet::new(),
+            conflicts: TeidConflicts::default(),
         };
         this.recover();
         this

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use zerocopy::IntoBytes;
 
+use super::compile_error::MAX_URL;
 use super::{CompileError, Context};
 use crate::rules::layout::session_rules::{
     AddressPrefix, Direction, ForwardingAction, OuterPath, RedirectEntry, flag, forwarding,
@@ -15,8 +16,6 @@ use crate::session::{
     Network, Pdr, PdrId, Qer, Redirect, Removal, Session, Source, Urr,
 };
 
-/// Maximum length of a URL in octets.
-pub(super) const MAX_URL: usize = 512;
 /// Units per nanosecond in a meter's word.
 const UNITS: u128 = 64;
 /// Burst in ms of a meter whose QER has no averaging window.

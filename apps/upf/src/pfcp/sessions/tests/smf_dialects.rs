@@ -358,8 +358,8 @@ fn a_partial_pdi_keeps_what_identifies_the_packets() {
     assert_eq!(world.only().pdrs[1].tunnel, None);
 }
 
-/// Open5GS without FTUP writes the only address that it knows, also for packets that it sends to the
-/// user itself.
+/// Open5GS without FTUP writes the only address that it knows, also for packets that it sends to
+/// users itself.
 #[test]
 fn a_tunnel_at_the_address_of_n4_ends_on_n3() {
     let of_n4 = |teid| FTeid { teid, v4: Some([10, 9, 0, 2].into()), ..FTeid::default() };
@@ -394,38 +394,6 @@ fn a_tunnel_at_the_address_of_n4_ends_on_n3() {
     let mut world = SessionTestbed::with(two);
     let ambiguous = (73, Some(21), Some(FailedRuleId::Pdr(1)));
     assert_eq!(world.ask(&request).why(), ambiguous);
-}
-
-/// TEIDs are unique in the UPF: the second of two SMFs that count from 1 is told, and so is the
-/// operator, once.
-#[test]
-fn a_teid_that_another_session_has_is_refused_and_both_smfs_are_named() {
-    let mut world = SessionTestbed::new();
-    let own = FTeid { teid: 0x5_0001, v4: Some(N3), ..FTeid::default() };
-    let from = |sequence, last, seid| {
-        let mut bytes = Vec::new();
-        let header = Header::session(MessageType::SESSION_ESTABLISHMENT_REQUEST, 0, sequence);
-        Writer::new(&mut bytes).message(header, |w| {
-            let address = Ipv4Addr::new(10, 9, 0, last);
-            w.put(&ie::NodeId::V4(address));
-            w.put(&FSeid { seid, v4: Some(address), v6: None });
-            pdr(w, 1, 1, &|w| access(w, &own), &|_| {});
-            far_up(w, 1);
-        });
-        bytes
-    };
-    let first = world.ask(&from(1, 1, 1)).up.unwrap().seid;
-    let refused = (73, Some(21), Some(FailedRuleId::Pdr(1)));
-    assert_eq!(world.ask(&from(2, 7, 1)).why(), refused);
-    assert_eq!(world.ask(&from(3, 8, 1)).why(), refused);
-    assert_eq!(world.sessions.conflicts.len(), 2, "each pair of SMFs is logged");
-    let conflict = draft::TeidConflict { teid: own.teid, owner: world.only().id };
-    let mut message = |last| world.sessions.conflict_message(conflict, [10, 9, 0, last].into());
-    assert_eq!(message(8), None, "and only once");
-    let text = message(9).unwrap();
-    for part in ["10.9.0.9", "10.9.0.1", "0x50001", &format!("{first:#x}"), "separate ranges"] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
 }
 
 #[test]
