@@ -169,9 +169,17 @@ const OF_FEATURES: [(&str, &[(IeType, &[u8])]); 6] = [
     ),
 ];
 
-/// Appends a PDR, FAR and QER; one of the groups, `place`, has an additional IE.
-fn with_ie(w: &mut Writer<'_>, groups: [IeType; 4], place: &str, ie: (IeType, &[u8])) {
-    let (ie_type, value) = ie;
+/// An additional IE, and the group that has it.
+#[derive(Clone, Copy)]
+struct AdditionalIe {
+    place: &'static str,
+    ie_type: IeType,
+    value: &'static [u8],
+}
+
+/// Appends a PDR, FAR and QER, one of which has an additional IE.
+fn with_ie(w: &mut Writer<'_>, groups: [IeType; 4], ie: AdditionalIe) {
+    let AdditionalIe { place, ie_type, value } = ie;
     let [of_pdr, of_far, parameters, of_qer] = groups;
     let more = |w: &mut Writer<'_>, here: &str| {
         if place == here {
@@ -218,27 +226,31 @@ fn ies_of_features_that_are_not_announced_are_refused_where_they_may_be() {
     ];
     let mut world = SessionTestbed::new();
     let mut sequence = 0;
-    let all = OF_FEATURES.iter().flat_map(|(place, ies)| ies.iter().map(move |ie| (*place, *ie)));
-    for (place, ie) in all.clone() {
+    let all = OF_FEATURES.iter().flat_map(|(place, ies)| {
+        let of_type = |(ie_type, value)| AdditionalIe { place, ie_type, value };
+        ies.iter().copied().map(of_type)
+    });
+    for ie in all.clone() {
         sequence += 1;
-        let body: Body<'_> = &|w| with_ie(w, created, place, ie);
+        let body: Body<'_> = &|w| with_ie(w, created, ie);
         let why = world.ask(&establishment(sequence, 77, body)).why();
-        assert_eq!(why, (76, Some(ie.0.0), None), "{place}: {}", ie.0);
+        assert_eq!(why, (76, Some(ie.ie_type.0), None), "{}: {}", ie.place, ie.ie_type);
     }
     assert_eq!(world.sessions.len(), 0);
-    let none = ("", (IeType::PDI, &[][..]));
-    let answered = world.ask(&establishment(1000, 77, &|w| with_ie(w, created, none.0, none.1)));
+    let none = AdditionalIe { place: "none", ie_type: IeType::PDI, value: &[] };
+    let answered = world.ask(&establishment(1000, 77, &|w| with_ie(w, created, none)));
     assert_eq!(answered.why(), (1, None, None));
     let (seid, before) = (answered.up.unwrap().seid, world.only());
-    for (place, ie) in all {
+    for ie in all {
         sequence += 1;
-        let body: Body<'_> = &|w| with_ie(w, updated, place, ie);
+        let body: Body<'_> = &|w| with_ie(w, updated, ie);
         let why = world.ask(&modification(sequence, seid, body)).why();
-        assert_eq!(why, (76, Some(ie.0.0), None), "{place}: {}", ie.0);
+        assert_eq!(why, (76, Some(ie.ie_type.0), None), "{}: {}", ie.place, ie.ie_type);
     }
     assert_eq!(world.only(), before);
     // Control indications without a flag ask for nothing.
-    let zero = ("qer", (IeType::QER_CONTROL_INDICATIONS, &[0][..]));
-    let body: Body<'_> = &|w| with_ie(w, updated, zero.0, zero.1);
+    let ie_type = IeType::QER_CONTROL_INDICATIONS;
+    let zero = AdditionalIe { place: "qer", ie_type, value: &[0] };
+    let body: Body<'_> = &|w| with_ie(w, updated, zero);
     assert_eq!(world.ask(&modification(2000, seid, body)).why(), (1, None, None));
 }
