@@ -260,12 +260,17 @@ struct Service<'a> {
 
 impl<'a> Service<'a> {
     fn start(lab: &'a Lab, configuration: Value, limit: usize) -> Self {
+        Self::start_by(lab, configuration, limit, &[])
+    }
+
+    /// Starts it by a command that is put before its own.
+    fn start_by(lab: &'a Lab, configuration: Value, limit: usize, by: &[&str]) -> Self {
         let (path, session) = Application::configure(lab, configuration);
         let mut command = Command::new("bash");
         command.args(["-c", CLOSE, "bash"]).arg(binary("manager"));
         command.arg(lab.file(&format!("notify-{limit}"))).arg(limit.to_string());
         command.args(["nsenter", &format!("--net={}", lab.left.path()), "--"]);
-        command.arg(binary("ledger")).arg(path);
+        command.args(by).arg(binary("ledger")).arg(path);
         let mut service = Self { manager: Process::start(command), lab, session, starts: 0 };
         service.is_ready();
         service
@@ -377,37 +382,54 @@ fn a_service_manager_that_keeps_too_little_is_named_with_the_remedy() {
     }
 }
 
+/// Script that executes a program, which may lock hardly any memory if the file $0 exists.
+const LIMIT_LOCKING: &str = "test -e \"$0\" || exec \"$@\"; exec prlimit --memlock=65536:65536 -- \
+    setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock \"$@\"";
+
 #[test]
 fn a_start_that_fails_gives_up_what_the_service_manager_keeps() {
     let Some(lab) = Lab::new("restart-fails", 1) else { return };
     let mut both = configuration(&Mechanism::XdpNative.on("wire0"));
+    both["lanes"]["lock-memory"] = json!(true);
     let trace = lab.file("trace.pcapng");
     both["ports"]["trace"] = json!({"driver": {"pcap": {"write": trace}}});
-    let mut service = Service::start(&lab, both, 32);
+    let limit = lab.file("limit");
+    let by = ["sh", "-c", LIMIT_LOCKING, limit.to_str().expect("text")];
+    let mut service = Service::start_by(&lab, both, 32, &by);
     let path = service.session.with_extension("json");
     let text = std::fs::read_to_string(&path).expect("its configuration");
     let attached = || lab.left.run(&["ip", "-d", "link", "show", "wire0"]).contains("prog/xdp");
-    // One start is refused before the resources are asked for, the other after.
-    for status in [3, 4] {
+    // Starts that are refused before the resources are asked for, when the ports are opened, and
+    // when all ports have been taken over.
+    let before = || std::fs::write(&path, "{}").expect("the file is writable");
+    let between = || {
+        std::fs::remove_file(&trace).expect("the trace");
+        std::fs::create_dir(&trace).expect("a folder where no file can be written");
+    };
+    let after = || std::fs::write(&limit, "").expect("the folder is writable");
+    let obstacles: [(&dyn Fn(), u8, &str); 3] =
+        [(&before, 3, "ports"), (&between, 4, "trace.pcapng"), (&after, 4, "lanes.lock-memory: ")];
+    for (round, (obstruct, status, reason)) in (1..).zip(obstacles) {
         assert!(attached());
-        if status == 3 {
-            std::fs::write(&path, "{}").expect("the file is writable");
-        } else {
-            std::fs::remove_file(&trace).expect("the trace");
-            std::fs::create_dir(&trace).expect("a folder where no file can be written");
-        }
+        obstruct();
         service.end(Signal::KILL);
         let words = format!("ended, exit status: {status}");
+        let killed = || {
+            let stderr = service.manager.stderr();
+            stderr.split("ended, signal: 9").nth(round).map(str::to_owned)
+        };
         eventually("it is refused again and again", || {
-            service.manager.stderr().matches(&words).count() > 1
+            killed().is_some_and(|after| after.matches(&words).count() > 1)
         });
-        assert!(!attached(), "Linux has the interface");
-        let stderr = service.manager.stderr();
-        let (_, refused) = stderr.rsplit_once("ended, signal: 9").expect("it was killed");
-        assert!(refused.contains("FDNAME=fastlane-description; "), "{stderr}");
-        assert!(refused.contains("; 0 kept") && refused.contains(" with 0 descr"), "{stderr}");
+        // Another start may have it for a moment.
+        eventually("Linux has the interface", || !attached());
+        let refused = killed().expect("it was killed");
+        assert!(refused.contains(reason), "{refused}");
+        assert!(refused.contains("FDNAME=fastlane-description; "), "{refused}");
+        assert!(refused.contains("; 0 kept") && refused.contains(" with 0 descr"), "{refused}");
         std::fs::write(&path, &text).expect("the file is writable");
         let _ = std::fs::remove_dir(&trace);
+        let _ = std::fs::remove_file(&limit);
         service.is_ready();
     }
 }

@@ -253,7 +253,8 @@ impl Takeover {
     pub(crate) fn finish(mut self, current: &Handover) -> Option<ServiceManager> {
         let mut store = std::mem::take(&mut self.store);
         let service_manager = self.service_manager.take()?;
-        current.is_held.store(store.replace(&service_manager, current), Ordering::Relaxed);
+        // A holder may have asked already.
+        current.is_held.fetch_or(store.replace(&service_manager, current), Ordering::Relaxed);
         Some(service_manager)
     }
 }

@@ -1,5 +1,6 @@
 //! Life cycle of an application: open the ports, run the lanes, wait, stop, summarise.
 
+use std::cell::OnceCell;
 use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -94,9 +95,6 @@ where
     let mirrored = mirror.as_ref().map(|it| Box::new(it.metrics()) as Box<dyn Collector>);
     let collectors = mirrored.into_iter().chain(collectors).collect();
     let metrics = metrics(plan, description.clone(), &counters, collectors)?;
-    let service_manager = takeover.finish(&handover);
-    let notify =
-        |state: &str| service_manager.iter().for_each(|it: &ServiceManager| it.notify(state));
     let swaps = LaneSwaps::new(lanes.iter().map(|lane| lane.pool.layout()).collect());
     let lanes = lane_setups(lanes, exchanges, mailboxes, swaps.of_lanes());
     let (devices, handover) = (&*devices, &*handover);
@@ -104,28 +102,40 @@ where
     let around =
         Surroundings { plan, devices, counters, handover, mirror: mirror.as_ref(), description };
     let monitor = PortMonitor::new(around, shared_interfaces, linux_interfaces, swaps, switches);
-    let lost = supervise(with_applications(plan, apps, lanes), stop, monitor, &notify);
+    let lost = supervise(with_applications(plan, apps, lanes), stop, monitor, takeover);
     drop((session, metrics, mirror));
     check_frames(Summary::new(&description.get(), counters), lost)
 }
 
 /// Runs the lanes until all have ended, then closes the devices. Returns the number of frames that
-/// were not returned.
+/// were not returned. A start that fails ends with the `takeover` unfinished, and claims nothing.
 fn supervise<A: App + Send>(
     lanes: impl Iterator<Item = (Option<A>, LaneSetup)>,
     stop: &AtomicBool,
     monitor: PortMonitor<'_>,
-    notify: &dyn Fn(&str),
+    takeover: Takeover,
 ) -> Result<usize, Error> {
     let Surroundings { plan, devices, counters, handover, .. } = monitor.surroundings();
     let locked = || devices.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut takeover = Some(takeover);
+    // Set once the start has succeeded.
+    let service_manager = OnceCell::<Option<ServiceManager>>::new();
     let mut supervision = Supervision {
         monitor,
-        ready: || report_ready(plan, notify),
+        ready: || {
+            lane_memory::prepare(plan)?;
+            let finished = takeover.take().and_then(|takeover| takeover.finish(handover));
+            report_ready(plan, service_manager.get_or_init(|| finished).as_ref());
+            Ok(())
+        },
         publish: || locked().publish(counters),
         release: || {
-            notify("STOPPING=1");
-            locked().release(handover.holds_ports());
+            let started = service_manager.get();
+            if let Some(Some(service_manager)) = started {
+                service_manager.notify("STOPPING=1");
+            }
+            // Those who hold the ports of a start that has failed would claim frames for nobody.
+            locked().release(started.is_some() && handover.holds_ports());
         },
     };
     let lost = run_lanes(plan, lanes, stop, &mut supervision);
@@ -138,7 +148,8 @@ fn supervise<A: App + Send>(
 /// Duties of the main thread while the lanes run.
 struct Supervision<'a, S, P, R> {
     monitor: PortMonitor<'a>,
-    /// Prepares the memory of the lanes, which have been created, and reports that they run.
+    /// Prepares the memory of the lanes, which have been created, finishes the takeover, and
+    /// reports that they run: the last step of a start that can fail.
     ready: S,
     /// Publishes the counters of steering and of devices.
     publish: P,
@@ -146,13 +157,10 @@ struct Supervision<'a, S, P, R> {
     release: R,
 }
 
-/// Prepares the memory of the lanes, which have been created, and reports that the application
-/// runs.
-fn report_ready(plan: &Plan, notify: &dyn Fn(&str)) -> Result<(), Error> {
-    lane_memory::prepare(plan)?;
+/// Reports that the application runs.
+fn report_ready(plan: &Plan, service_manager: Option<&ServiceManager>) {
     tracing::info!("running; watch it with `fastlane top {}`", plan.name);
-    notify("READY=1");
-    Ok(())
+    service_manager.iter().for_each(|it| it.notify("READY=1"));
 }
 
 /// Describes the application.
@@ -300,10 +308,11 @@ fn run_lanes<A: App + Send>(
         let has_stopped =
             || stop.load(Ordering::Relaxed) || end.stop.load(Ordering::Relaxed) || !complete();
         let ended = EndOnDrop(end);
-        while !has_stopped() && end.created.load(Ordering::Acquire) < threads.len() {
+        while complete() && end.created.load(Ordering::Acquire) < threads.len() {
             wait(&end.main, &supervision.monitor);
         }
-        let mut failure = if has_stopped() { Ok(()) } else { (supervision.ready)() };
+        // A signal does not make the start fail: a successor continues with what it has opened.
+        let mut failure = if complete() { (supervision.ready)() } else { Ok(()) };
         end.stop.fetch_or(failure.is_err(), Ordering::Relaxed);
         end.runs.store(true, Ordering::Release);
         let counters = supervision.monitor.surroundings().counters;
