@@ -11,6 +11,8 @@ mod devices;
 mod dpdk;
 mod dpdk_environment;
 mod exchange;
+#[cfg(test)]
+pub(crate) mod fake_steering;
 mod kernel_path;
 mod kernel_peer;
 mod lane_filter;

@@ -66,8 +66,8 @@ pub(super) fn reopen(
     });
     let queues = queues.collect();
     let interface = Some(interface);
-    let (mode, device) = (MODE.to_owned(), ReopenedDevice::AfPacket(Box::new(device)));
-    Ok(Reopened { interface, mode, queues, device })
+    let device = ReopenedDevice::AfPacket { device: Box::new(device), rules: rules.clone() };
+    Ok(Reopened { interface, mode: MODE.to_owned(), queues, device })
 }
 
 /// Opens the sockets, by the agent if there is one.

@@ -204,7 +204,7 @@ pub(super) fn reopen(
         }
     }
     let interface = Some(interface);
-    let device = ReopenedDevice::AfXdp { device, sockets };
+    let device = ReopenedDevice::AfXdp { device, rules: rules.clone(), sockets };
     Ok(Reopened { interface, mode: modes, queues, device })
 }
 

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use fastlane_kernel::Interface;
+use fastlane_steer::Rules;
 
 use super::link_state::{Link, OfInterface};
 use super::port_device::PortDevice;
@@ -70,12 +71,20 @@ pub(crate) fn open_beside(
 
 impl Devices {
     /// Takes the device of a reopened port, and claims frames for its queues, which the lanes have.
+    /// Rules that were replaced since it was opened come into force first.
     ///
     /// # Errors
-    /// Returns the kernel's refusal; the frames of that queue stay in Linux.
+    /// Returns the kernel's refusal; the frames of a queue stay in Linux, or the rules are not
+    /// those in force. The port has the device nevertheless.
     pub(crate) fn start_port(&mut self, port: usize, device: ReopenedDevice) -> Result<(), String> {
+        let in_force = self.rules_in_force(port).cloned();
+        let changed = |opened: &Rules| in_force.filter(|rules| rules != opened);
         match device {
-            ReopenedDevice::AfPacket(device) => self.af_packet.push((port, *device)),
+            ReopenedDevice::AfPacket { mut device, rules } => {
+                let replaced = changed(&rules).map(|rules| device.replace_rules(&rules));
+                self.af_packet.push((port, *device));
+                replaced.transpose().map_err(|error| error.to_string())?;
+            }
             ReopenedDevice::Dpdk(link) => {
                 let mine = self.links.iter_mut().filter(|it| it.number() == port);
                 mine.for_each(|it| it.set_device(Box::new(link.clone())));
@@ -86,12 +95,14 @@ impl Devices {
                     mine.set_device(Box::new(link));
                 }
             }
-            ReopenedDevice::AfXdp { mut device, sockets } => {
-                let claims = sockets.iter().try_for_each(|(queue, socket)| {
-                    device.claim_for(*queue, socket.as_fd()).map_err(|error| error.to_string())
+            ReopenedDevice::AfXdp { mut device, rules, sockets } => {
+                let replaced = changed(&rules).map_or(Ok(()), |rules| device.replace_rules(&rules));
+                let claims = replaced.and_then(|()| {
+                    let mut sockets = sockets.iter();
+                    sockets.try_for_each(|(queue, socket)| device.claim_for(*queue, socket.as_fd()))
                 });
                 self.af_xdp.push((port, device));
-                claims?;
+                claims.map_err(|error| error.to_string())?;
             }
         }
         Ok(())
@@ -168,5 +179,35 @@ impl Devices {
     /// Returns true if the DPDK device of a port was removed. Does not wait for the device.
     pub(crate) fn is_removed(&self, port: usize) -> bool {
         self.dpdk_links.iter().any(|(number, link)| *number == port && link.is_removed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fastlane_steer::Rule;
+
+    use super::super::fake_steering::FakeSteering;
+    use super::*;
+
+    fn rules(port: u16) -> Rules {
+        Rules::new(vec![Rule { udp_port: Some(port.into()), ..Rule::default() }]).unwrap()
+    }
+
+    #[test]
+    fn rules_that_were_replaced_while_a_port_was_opened_are_in_force_once_it_starts() {
+        let steering = FakeSteering::default();
+        for open in [FakeSteering::af_xdp, FakeSteering::af_packet] {
+            let mut devices = Devices::default();
+            devices.shared_rules.push((0, rules(1)));
+            let opened = open(&steering, &rules(1));
+            devices.replace_rules(0, &rules(2)).unwrap();
+            assert_eq!(steering.take_rules(), [], "the port has no device");
+            devices.start_port(0, opened).unwrap();
+            assert_eq!(steering.take_rules(), [rules(2)]);
+            devices.close_port(0);
+            // A replacement takes milliseconds, so there is none without a reason.
+            devices.start_port(0, open(&steering, &rules(2))).unwrap();
+            assert_eq!(steering.take_rules(), []);
+        }
     }
 }

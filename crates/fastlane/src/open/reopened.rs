@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fastlane_core::{PoolLayout, Queue};
 use fastlane_kernel::{Interface, af_packet};
+use fastlane_steer::Rules;
 
 use super::link_state::LinkState;
 use crate::agent::AgentClient;
@@ -35,10 +36,16 @@ pub(crate) struct Reopened {
 pub(crate) enum ReopenedDevice {
     AfXdp {
         device: fastlane_af_xdp::Device,
+        /// Rules that it was opened with.
+        rules: Rules,
         /// Socket of each queue of the device.
         sockets: Vec<(u32, OwnedFd)>,
     },
-    AfPacket(Box<af_packet::Device>),
+    AfPacket {
+        device: Box<af_packet::Device>,
+        /// Rules that it was opened with.
+        rules: Rules,
+    },
     Dpdk(fastlane_dpdk::Link),
     Memif(fastlane_memif::Link),
 }
