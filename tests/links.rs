@@ -204,6 +204,68 @@ fn an_application_ends_in_order_while_an_interface_is_away() {
     }
 }
 
+/// Returns the index of `wire0` of a host.
+fn index(host: &Host) -> String {
+    let links: Value = serde_json::from_str(&host.run(&["ip", "-j", "link", "show", "wire0"]))
+        .expect("JSON from ip");
+    links[0]["ifindex"].to_string()
+}
+
+/// Changes the interface of a port while the process cannot look, so that it has its index again at
+/// the next look. Asserts that the port is reopened and carries traffic.
+fn is_reopened_after(name: &str, mechanism: Mechanism, change: impl FnOnce(&Lab)) {
+    let Some(lab) = Lab::new(name, 1) else { return };
+    let macswap = with_keys(&lab, mechanism, &json!({}));
+    Echo::new(&lab.right, "wire0").once();
+    let before = index(&lab.left);
+    macswap.process.pause();
+    change(&lab);
+    assert_eq!(index(&lab.left), before);
+    macswap.process.resume();
+    macswap.process.wait_for("port `wire`: the interface wire0 was removed");
+    macswap.process.wait_for("port `wire`: reopened on wire0 after");
+    Echo::new(&lab.right, "wire0").once();
+    let ended = macswap.stop();
+    assert_eq!(ended.stderr.matches("reopened on wire0").count(), 1, "{}", ended.stderr);
+}
+
+#[test]
+fn an_interface_that_leaves_and_returns_between_two_looks_is_noticed() {
+    for mechanism in Mechanism::ALL {
+        is_reopened_after("links-unseen", mechanism, |lab| {
+            let elsewhere = lab.another().expect("a third host");
+            let to = |host: &Host| {
+                ["ip", "link", "set", "wire0", "netns", &host.path()].map(str::to_owned)
+            };
+            for (from, to) in [(&lab.left, to(&elsewhere)), (&elsewhere, to(&lab.left))] {
+                from.run(&to.each_ref().map(String::as_str));
+            }
+            lab.left.run(&["ip", "link", "set", "wire0", "up"]);
+        });
+    }
+}
+
+#[test]
+fn an_interface_created_again_with_its_index_is_noticed_even_if_events_are_lost() {
+    for mechanism in Mechanism::ALL {
+        is_reopened_after("links-lost", mechanism, |lab| {
+            // More events than the socket's buffer holds, so those that follow are lost.
+            let mtus = (0..1000).map(|number| format!("link set lo mtu {}\n", 60_000 + number));
+            let (batch, again) = (lab.file("events"), index(&lab.left));
+            std::fs::write(&batch, mtus.collect::<String>()).expect("the folder is writable");
+            lab.left.run(&["ip", "-batch", batch.to_str().expect("text")]);
+            remove(lab);
+            let far = lab.right.path();
+            let near = ["ip", "link", "add", "wire0", "index", &again, "address", LEFT_MAC];
+            let peer = ["type", "veth", "peer", "name", "wire0", "address", RIGHT_MAC, "netns"];
+            lab.left.run(&[&near[..], &peer, &[&far]].concat());
+            for host in [&lab.right, &lab.left] {
+                host.run(&["ip", "link", "set", "wire0", "up"]);
+            }
+        });
+    }
+}
+
 #[test]
 fn another_mtu_is_in_force_at_once() {
     for mechanism in [Mechanism::XdpNative, Mechanism::XdpGeneric] {

@@ -128,6 +128,13 @@ impl Device {
         self.steering.release()
     }
 
+    /// Returns true if the interface exists no longer, also if another one has its index now. A
+    /// device whose steering program another process controls cannot tell.
+    #[must_use]
+    pub fn has_lost_interface(&self) -> bool {
+        self.steering.has_lost_interface()
+    }
+
     /// Lets the steering program redirect the frames of a queue to a socket that was
     /// [reopened](crate::reopen).
     ///

@@ -28,7 +28,14 @@ pub trait Steering: fmt::Debug + Send {
     /// Returns the counters, summed over all queues.
     fn counts(&self) -> Result<Counts, Error>;
 
-    /// Detaches the program if dropping this value does not.
+    /// Returns true if the interface of the program exists no longer, as far as this process can
+    /// tell.
+    fn has_lost_interface(&self) -> bool {
+        false
+    }
+
+    /// Detaches the program, also if another process has a descriptor of its link, and if dropping
+    /// this value does not.
     fn detach(&mut self) {}
 
     /// Returns the descriptors of the program for a successor, if this process has them.
@@ -56,6 +63,14 @@ impl Steering for Program {
 
     fn counts(&self) -> Result<Counts, Error> {
         Ok(Program::counts(self)?)
+    }
+
+    fn detach(&mut self) {
+        self.detach_xdp();
+    }
+
+    fn has_lost_interface(&self) -> bool {
+        Program::has_lost_interface(self).unwrap_or(false)
     }
 
     fn handover(&self) -> Option<ProgramHandover<BorrowedFd<'_>>> {

@@ -34,7 +34,7 @@ mod switching;
 
 use interface_events::InterfaceEvents;
 pub(crate) use lane_swaps::{LaneSwap, LaneSwaps};
-use monitored_port::{MonitoredPort, Phase, configured_name, report_changes};
+use monitored_port::{MonitoredPort, Phase, configured_name, report_changes, xdp_queues};
 use port_policies::PortPolicy;
 
 /// Interval at which the main thread looks at lanes that replace queues.
@@ -103,19 +103,15 @@ impl<'a> PortMonitor<'a> {
             let interface = interface(usize::from(port.id.0));
             MonitoredPort::new(port, interface)
         });
-        let ports = ports.collect();
-        let removals = lock(around.devices).removal_events();
-        let events = InterfaceEvents::of(&source);
-        let interfaces = source;
         Self {
             around,
-            events,
-            interfaces,
-            removals,
+            events: InterfaceEvents::of(&source),
+            interfaces: source,
+            removals: lock(around.devices).removal_events(),
             lanes,
             switches,
             policies,
-            ports,
+            ports: ports.collect(),
             linux_interfaces,
         }
     }
@@ -174,11 +170,7 @@ impl<'a> PortMonitor<'a> {
         }
         let ports = &mut self.ports;
         let is_complete = self.events.receive(|event| {
-            for port in &mut *ports {
-                let is_named = configured_name(&port.plan) == Some(&*event.name);
-                let index = port.interface.as_ref().map(|interface| interface.index);
-                port.is_due |= is_named || index == Some(event.index);
-            }
+            ports.iter_mut().for_each(|port| port.note(&event));
         });
         if !is_complete {
             self.ports.iter_mut().for_each(|port| port.is_due = true);
@@ -228,9 +220,13 @@ impl<'a> PortMonitor<'a> {
         if !std::mem::take(&mut port.is_due) && !is_uncovered {
             return Ok(());
         }
-        let now = match self.interfaces.again(&before) {
-            Ok(Some(now)) => now,
-            Ok(None) => return self.removed(index),
+        // Its sockets are dead also if an interface has its index again.
+        let was_removed = self.has_been_removed(index);
+        let now = self.interfaces.again(&before);
+        let port = &mut self.ports[index];
+        let now = match now {
+            Ok(Some(now)) if !was_removed => now,
+            Ok(_) => return self.removed(index),
             Err(error) => {
                 tracing::debug!("port {}: {error}", port.number);
                 port.is_due = true;
@@ -265,15 +261,19 @@ impl<'a> PortMonitor<'a> {
         Ok(())
     }
 
+    /// Returns true if the interface of a port was removed since it was opened: an event said so,
+    /// or, because events can be lost, the kernel has detached its steering program.
+    fn has_been_removed(&self, index: usize) -> bool {
+        let port = &self.ports[index];
+        port.was_removed() || lock(self.around.devices).has_lost_interface(port.number)
+    }
+
     fn removed(&mut self, index: usize) -> Result<(), Error> {
         let port = &mut self.ports[index];
         port.is_removed = true;
         let plan = &port.plan;
         self.around.counters.set_down_reason(port.number, Some(DownReason::Removed));
-        let (what, remedy, state) = match &port.interface {
-            Some(interface) => (format!("interface {}", interface.name), "create", "back and up"),
-            None => (format!("device {}", monitored_port::device(plan)), "attach", "back"),
-        };
+        let (what, remedy, state) = port.removal();
         let Some(within) = plan.reopen_within else {
             return Err(Error::Run(format!(
                 "port `{}`: the {what} was removed; {remedy} it and start the application again, \
@@ -409,11 +409,13 @@ impl<'a> PortMonitor<'a> {
 
     /// Opens a port and passes its queues to the lanes.
     fn reopen(&mut self, index: usize) -> Result<(), Error> {
-        let other_queues = self.other_queues(self.ports[index].number);
+        let others = self.ports.iter().enumerate().filter(|(other, _)| *other != index);
+        let other_queues = xdp_queues(others.map(|(_, port)| port), self.lanes.layouts().len());
         let port = &mut self.ports[index];
         let plan = &port.plan;
         let agent = lock(self.around.devices).agent.clone();
         let memory = LaneMemory { layouts: self.lanes.layouts(), other_queues, agent };
+        port.removed.clear(); // they were removed before it is opened
         let reopened = reopen(self.around.plan, plan, &mut lock(self.around.devices), &memory)?;
         port.interface = reopened.interface;
         port.phase = Phase::Installing(Box::new(reopened.device));
@@ -426,24 +428,6 @@ impl<'a> PortMonitor<'a> {
             self.lanes.request(lane, port.number, QueueChange::Replace, installed, retired);
         }
         Ok(())
-    }
-
-    /// Returns the number of AF_XDP queues of each lane.
-    fn queues_of_all(&self) -> Vec<usize> {
-        self.other_queues(usize::MAX)
-    }
-
-    /// Returns the number of AF_XDP queues of each lane, those of a port aside.
-    fn other_queues(&self, port: usize) -> Vec<usize> {
-        let mut counts = vec![0; self.lanes.layouts().len()];
-        for other in self.ports.iter().filter(|other| other.number != port) {
-            let plan = &other.plan;
-            if matches!(plan.driver, Driver::AfXdp(_)) {
-                let queues = other.interface.as_ref().map_or(0, |it| it.receive_queues as usize);
-                (0..queues).for_each(|queue| counts[Plan::lane_of(plan, queue)] += 1);
-            }
-        }
-        counts
     }
 
     /// Starts a reopened port, whose queues the lanes have.

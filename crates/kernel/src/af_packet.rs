@@ -91,6 +91,12 @@ pub trait Steering: fmt::Debug + Send {
     /// Returns the counters.
     fn counts(&self) -> Result<Counts, Error>;
 
+    /// Returns true if the interface of the program exists no longer, as far as this process can
+    /// tell.
+    fn has_lost_interface(&self) -> bool {
+        false
+    }
+
     /// Detaches the program if dropping this value does not.
     fn detach(&mut self) {}
 }
@@ -106,6 +112,10 @@ impl Steering for Program {
 
     fn counts(&self) -> Result<Counts, Error> {
         Ok(Self::counts(self)?)
+    }
+
+    fn has_lost_interface(&self) -> bool {
+        Self::has_lost_interface(self).unwrap_or(false)
     }
 }
 
@@ -195,6 +205,13 @@ impl Device {
     /// [`Error::Program`].
     pub fn counts(&self) -> Result<Counts, Error> {
         self.steering.counts()
+    }
+
+    /// Returns true if the interface exists no longer, also if another one has its index now. On
+    /// kernels before 6.6, and with the steering program of another process, it cannot be told.
+    #[must_use]
+    pub fn has_lost_interface(&self) -> bool {
+        self.steering.has_lost_interface()
     }
 
     /// Detaches the steering program.

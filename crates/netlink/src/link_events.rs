@@ -16,6 +16,9 @@ pub struct LinkEvent {
     pub index: u32,
     /// Name of the interface.
     pub name: String,
+    /// True if the interface was removed, or has left the network namespace. Another one may have
+    /// its index by now, or itself if it has returned.
+    pub is_removed: bool,
 }
 
 /// Socket that receives the changes of all interfaces in the network namespace of the thread that
@@ -69,9 +72,9 @@ impl LinkEvents {
                 is_complete = false;
                 continue;
             };
-            while let Some((_, body, after)) = next_message(rest) {
+            while let Some((kind, body, after)) = next_message(rest) {
                 rest = after;
-                link_event(body).into_iter().for_each(&mut take);
+                link_event(kind, body).into_iter().for_each(&mut take);
             }
         }
     }
@@ -84,8 +87,32 @@ impl AsFd for LinkEvents {
 }
 
 /// Parses `struct ifinfomsg` and the name among its attributes.
-fn link_event(body: &[u8]) -> Option<LinkEvent> {
+fn link_event(kind: u16, body: &[u8]) -> Option<LinkEvent> {
     let (header, attributes) = body.split_first_chunk::<16>()?;
     let name = attribute(attributes, libc::IFLA_IFNAME).map(text).unwrap_or_default();
-    Some(LinkEvent { index: number(&header[4..])?, name })
+    // An interface that leaves a bridge is removed in the address family of bridges only.
+    let is_removed = kind == libc::RTM_DELLINK && i32::from(header[0]) == libc::AF_UNSPEC;
+    Some(LinkEvent { index: number(&header[4..])?, name, is_removed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_link_that_is_deleted_is_removed() {
+        let body = |family: i32| {
+            let mut body = [0; 24];
+            body[0] = family as u8;
+            body[4] = 7;
+            body[16..].copy_from_slice(&[8, 0, libc::IFLA_IFNAME as u8, 0, b'a', b'b', 0, 0]);
+            body
+        };
+        let event = |kind, family| link_event(kind, &body(family)).unwrap();
+        let removed = event(libc::RTM_DELLINK, libc::AF_UNSPEC);
+        assert_eq!(removed, LinkEvent { index: 7, name: "ab".to_owned(), is_removed: true });
+        assert!(!event(libc::RTM_NEWLINK, libc::AF_UNSPEC).is_removed);
+        assert!(!event(libc::RTM_DELLINK, libc::AF_BRIDGE).is_removed, "it has left a bridge");
+        assert_eq!(link_event(libc::RTM_DELLINK, &[0; 15]), None);
+    }
 }

@@ -192,6 +192,22 @@ impl Program {
         Ok(Counts { claimed, passed, uncovered, too_long, reentered })
     }
 
+    /// Returns true if an interface that a program was attached to by a link exists no longer: the
+    /// kernel has detached the program then. Another interface may have its index.
+    ///
+    /// # Errors
+    /// Returns [`ProgramError::Kernel`] if the kernel does not tell.
+    pub fn has_lost_interface(&self) -> Result<bool, ProgramError> {
+        for link in [&self.xdp_link, &self.claim_link].into_iter().flatten() {
+            let interface = link::interface(link.as_fd());
+            let failed = |error| ProgramError::system("querying a BPF link", error);
+            if interface.map_err(failed)?.is_none() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     pub(crate) fn xdp(&mut self) -> Result<&mut Xdp, ProgramError> {
         let name = "fastlane_xdp";
         let program: &mut Xdp = typed(loader(&mut self.programs, name)?, name)?;

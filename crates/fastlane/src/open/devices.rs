@@ -266,6 +266,16 @@ impl Devices {
         }
     }
 
+    /// Returns true if the device of a port was opened on an interface that exists no longer,
+    /// although another one may have its index now.
+    pub(crate) fn has_lost_interface(&self, port: usize) -> bool {
+        let is_of = |number: usize| number == port;
+        let mut xdp = self.af_xdp.iter().filter(|(number, _)| is_of(*number));
+        let mut packet = self.af_packet.iter().filter(|(number, _)| is_of(*number));
+        xdp.any(|(_, device)| device.has_lost_interface())
+            || packet.any(|(_, device)| device.has_lost_interface())
+    }
+
     /// Returns true if DPDK runs.
     pub(crate) fn has_dpdk(&self) -> bool {
         self.dpdk.is_some()

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use fastlane_core::DetachedQueue;
-use fastlane_kernel::Interface;
+use fastlane_kernel::{Interface, LinkEvent};
 
 use super::switch_stage::PortSwitch;
-use crate::config::plan::PortPlan;
+use crate::config::plan::{Plan, PortPlan};
 use crate::config::raw::Driver;
 use crate::open::ReopenedDevice;
 
@@ -26,6 +26,9 @@ pub(super) struct MonitoredPort {
     pub(super) is_due: bool,
     /// True if the interface or the device no longer exists.
     pub(super) is_removed: bool,
+    /// Indices of its interfaces that were removed since it was opened. Another one may have the
+    /// index now.
+    pub(super) removed: Vec<u32>,
     /// Queues that lanes have given up, with the index of the lane.
     pub(super) detached: Vec<(usize, DetachedQueue)>,
     /// Last reason why it could not be reopened.
@@ -63,11 +66,42 @@ impl MonitoredPort {
             retry: now,
             is_due: true, // a change since the port was opened
             is_removed: false,
+            removed: Vec::new(),
             detached: Vec::new(),
             refusal: None,
             unfollowed: None,
             uncovered: 0,
         }
+    }
+}
+
+impl MonitoredPort {
+    /// Notes an event of an interface that may be that of the port.
+    pub(super) fn note(&mut self, event: &LinkEvent) {
+        let switched = match &self.phase {
+            Phase::Switching(switch) => switch.interface.as_ref(),
+            _ => None,
+        };
+        let mut mine = self.interface.iter().chain(switched);
+        let is_mine = mine.any(|interface| interface.index == event.index);
+        self.is_due |= is_mine || configured_name(&self.plan) == Some(&*event.name);
+        if is_mine && event.is_removed {
+            self.removed.push(event.index);
+        }
+    }
+
+    /// Returns what was removed, how it is brought back, and its state then.
+    pub(super) fn removal(&self) -> (String, &'static str, &'static str) {
+        match &self.interface {
+            Some(interface) => (format!("interface {}", interface.name), "create", "back and up"),
+            None => (format!("device {}", device(&self.plan)), "attach", "back"),
+        }
+    }
+
+    /// Returns true if the interface was removed since the port was opened.
+    pub(super) fn was_removed(&self) -> bool {
+        let index = self.interface.as_ref().map(|interface| interface.index);
+        index.is_some_and(|index| self.removed.contains(&index))
     }
 }
 
@@ -78,6 +112,21 @@ pub(super) fn configured_name(plan: &PortPlan) -> Option<&str> {
         Driver::AfPacket(packet) => Some(&packet.interface),
         _ => None,
     }
+}
+
+/// Returns the number of AF_XDP queues of these ports that each of `lanes` lanes has.
+pub(super) fn xdp_queues<'a>(
+    ports: impl IntoIterator<Item = &'a MonitoredPort>,
+    lanes: usize,
+) -> Vec<usize> {
+    let mut counts = vec![0; lanes];
+    for MonitoredPort { plan, interface, .. } in ports {
+        if matches!(plan.driver, Driver::AfXdp(_)) {
+            let queues = interface.as_ref().map_or(0, |it| it.receive_queues as usize);
+            (0..queues).for_each(|queue| counts[Plan::lane_of(plan, queue)] += 1);
+        }
+    }
+    counts
 }
 
 /// Logs the changes of an interface that matter to its port.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use fastlane_core::QueueChange;
 use fastlane_table::counters::PortCounter;
 
-use super::monitored_port::Phase;
+use super::monitored_port::{Phase, xdp_queues};
 use super::switch_stage::{PortSwitch, Progress, Stage};
 use super::{PortMonitor, lock};
 use crate::config::plan::PortPlan;
@@ -69,7 +69,7 @@ impl PortMonitor<'_> {
             return Err(reason.to_owned());
         }
         let port = &self.ports[index];
-        if !matches!(port.phase, Phase::Open) || port.is_removed {
+        if !matches!(port.phase, Phase::Open) || port.is_removed || port.was_removed() {
             return Err("it is being reopened or switched; try again when it is up".to_owned());
         }
         let current = self.ports.iter().map(|port| &port.plan);
@@ -115,7 +115,7 @@ impl PortMonitor<'_> {
     pub(super) fn open_beside(&self, plan: &PortPlan) -> Result<Reopened, String> {
         let memory = LaneMemory {
             layouts: self.lanes.layouts(),
-            other_queues: self.queues_of_all(),
+            other_queues: xdp_queues(&self.ports, self.lanes.layouts().len()),
             agent: None,
         };
         let mut devices = lock(self.around.devices);
