@@ -188,7 +188,8 @@ impl<'a> PortMonitor<'a> {
             Phase::Detaching => {
                 self.close(index);
                 // DPDK releases a device once its last queue is dropped.
-                let is_released = self.ports[index].interface.is_some();
+                let port = &self.ports[index];
+                let is_released = port.interface.is_some() && Instant::now() >= port.retry;
                 if is_released { self.try_reopen(index) } else { Ok(()) }
             }
             Phase::Closed => {
@@ -196,10 +197,7 @@ impl<'a> PortMonitor<'a> {
                 let is_due = port.is_due || Instant::now() >= port.retry;
                 if is_due { self.try_reopen(index) } else { Ok(()) }
             }
-            Phase::Installing(_) => {
-                self.start(index);
-                Ok(())
-            }
+            Phase::Installing(_) => self.start(index),
             Phase::Switching(_) => {
                 self.advance_switch(index);
                 Ok(())
@@ -332,11 +330,17 @@ impl<'a> PortMonitor<'a> {
         self.detach(index);
     }
 
-    /// Makes all lanes give up the queues of a port.
+    /// Begins the replacement of a port: makes all lanes give up its queues.
     fn detach(&mut self, index: usize) {
         let port = &mut self.ports[index];
-        (port.since, port.phase) = (Instant::now(), Phase::Detaching);
-        port.refusal = None;
+        (port.since, port.refusal) = (Instant::now(), None);
+        self.take_queues(index);
+    }
+
+    /// Makes all lanes give up the queues of a port.
+    fn take_queues(&mut self, index: usize) {
+        let port = &mut self.ports[index];
+        port.phase = Phase::Detaching;
         for lane in &port.plan.lanes {
             self.lanes.request(*lane, port.number, QueueChange::Replace, vec![], vec![]);
         }
@@ -430,16 +434,26 @@ impl<'a> PortMonitor<'a> {
         Ok(())
     }
 
-    /// Starts a reopened port, whose queues the lanes have.
-    fn start(&mut self, index: usize) {
+    /// Starts a reopened port, whose queues the lanes have. If a queue would receive nothing, the
+    /// port is closed and opened again.
+    ///
+    /// # Errors
+    /// Returns an error once the time to reopen it has passed.
+    fn start(&mut self, index: usize) -> Result<(), Error> {
+        let port = &mut self.ports[index];
+        let Phase::Installing(device) = std::mem::replace(&mut port.phase, Phase::Open) else {
+            return Ok(());
+        };
+        // It has an interface again, whose driver may have frames.
+        port.is_removed = false;
+        let started = lock(self.around.devices).start_port(port.number, *device);
+        if let Err(error) = started {
+            let reason = format!("port `{}`: a queue receives nothing: {error}", port.plan.name);
+            self.take_queues(index);
+            return self.refused(index, DownReason::Reopening, reason);
+        }
         let port = &mut self.ports[index];
         let plan = &port.plan;
-        let Phase::Installing(device) = std::mem::replace(&mut port.phase, Phase::Open) else {
-            return;
-        };
-        if let Err(error) = lock(self.around.devices).start_port(port.number, *device) {
-            tracing::warn!("port `{}`: a queue receives nothing: {error}", plan.name);
-        }
         let name = match &port.interface {
             Some(interface) => {
                 if self.interfaces.agent().is_none() {
@@ -455,12 +469,15 @@ impl<'a> PortMonitor<'a> {
         self.around.counters.set_down_reason(port.number, None);
         let seconds = port.since.elapsed().as_secs_f64();
         tracing::info!("port `{}`: reopened on {name} after {seconds:.3} s", plan.name);
-        // The interface may have changed since it was opened.
-        (port.is_due, port.is_removed) = (true, false);
+        port.is_due = true; // the interface may have changed since it was opened
         self.follow(index);
+        Ok(())
     }
 }
 
 fn lock(devices: &Mutex<Devices>) -> MutexGuard<'_, Devices> {
     devices.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;
