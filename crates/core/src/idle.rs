@@ -40,8 +40,10 @@ const ALARM_NAP: u64 = 1_000_000;
 /// Idle state of a lane: how long it has had no work, and how it rests next.
 pub(crate) struct IdleState {
     policy: Idle,
-    /// Epoll instance of all interrupts, if every port has one.
+    /// Epoll instance of all interrupts, if every port has one at the start.
     interrupts: Option<OwnedFd>,
+    /// True if a queue that was installed later has no interrupt.
+    must_poll: bool,
     events: Vec<epoll::Event>,
     /// Beginning of the idle period; 0 while the lane has work.
     idle_since: u64,
@@ -59,6 +61,7 @@ impl IdleState {
         Self {
             policy,
             interrupts,
+            must_poll: false,
             events: Vec::with_capacity(16),
             idle_since: 0,
             looked: 0,
@@ -73,6 +76,11 @@ impl IdleState {
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.policy == Idle::Busy
+    }
+
+    /// Sets whether the lane has a queue without an interrupt: then it naps instead of waiting.
+    pub(crate) fn set_must_poll(&mut self, must_poll: bool) {
+        self.must_poll = must_poll;
     }
 
     /// Ends the idle period, if there is one, after a turn with `work`.
@@ -103,7 +111,7 @@ impl IdleState {
 
     fn decide_at(&mut self, now: u64, deadline: Option<u64>) -> Option<Sleep> {
         let until_due = deadline.map_or(u64::MAX, |deadline| deadline.saturating_sub(now));
-        let waits = self.interrupts.is_some();
+        let waits = self.interrupts.is_some() && !self.must_poll;
         if self.idle_since == 0 {
             self.idle_since = now;
             self.step = Step::Poll;

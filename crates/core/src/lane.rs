@@ -478,7 +478,9 @@ impl<A: App> Lane<A> {
         }
         let Some(swap) = self.swap.as_ref().filter(|swap| swap.is_due()) else { return false };
         self.statistics_due = 0; // losses of queues that leave are published with the next look
-        swap.serve(&mut self.egress.ports, &mut self.turn.pool)
+        let follows = swap.serve(&mut self.egress.ports, &mut self.turn.pool);
+        self.idle.set_must_poll(self.egress.ports.interrupts().any(|it| it.is_none()));
+        follows
     }
 
     fn publish_statistics(&mut self) {

@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -7,8 +8,8 @@ use fastlane_table::{Readers, SharedMemory};
 
 use super::*;
 use crate::{
-    Congestion, Frame, KernelPath, LossReader, Packet, PacketOwnership, PortId, Queue, RawVerdict,
-    Sent, Statistics, Verdict,
+    Congestion, Frame, KernelPath, LossReader, Packet, PacketOwnership, PortId, Queue, QueueChange,
+    RawVerdict, Sent, Statistics, Verdict,
 };
 
 /// Number of packets beyond which a [`Wire`] is congested.
@@ -549,4 +550,61 @@ fn a_lane_without_layers_calls_one_that_is_attached_later() {
     assert_eq!(lane.close(), 0);
     assert_eq!((lane.turn(), seen.load(Ordering::Relaxed)), (0, 32), "a closed lane does nothing");
     assert_eq!(counters.port(0, 0).load(PortCounter::SentPackets), 64);
+}
+
+/// Queue with an interrupt that nothing raises.
+struct Silent(OwnedFd);
+
+impl Queue for Silent {
+    fn receive(&mut self, _: &mut Burst, _: &mut Pool) {}
+
+    fn transmit(&mut self, _: &mut [Packet], _: &mut Pool) -> Sent {
+        Sent::default()
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+}
+
+#[test]
+fn a_lane_waits_for_interrupts_only_while_each_of_its_queues_has_one() {
+    let silent = || -> Box<dyn Queue> {
+        let interrupt = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        Box::new(Silent(interrupt))
+    };
+    let polled = || -> Box<dyn Queue> {
+        let (arrivals, port, sent) = (VecDeque::new(), PortId(0), Arc::default());
+        Box::new(Wire { arrivals, port, space: 1, held: Vec::new(), sent })
+    };
+    let counters = Counters::create(1, 1).unwrap();
+    let pool = Pool::new(SharedMemory::create("lane-test", 16 * 2048).unwrap(), 2048, 192);
+    let (kernel, filter) = (None, None);
+    let port = Port { queues: vec![silent()], kernel, filter, counters: counters.port(0, 0) };
+    let config = LaneConfig::new(pool.unwrap(), vec![port], counters.lane(0));
+    let mut lane = Lane::new(|_: &mut Packet| Verdict::Drop, config);
+    let interrupts = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC);
+    lane.wait_on(interrupts.unwrap(), Idle::Interrupt);
+    let swap = Arc::new(QueueSwap::default());
+    lane.swap_queues_by(Arc::clone(&swap));
+    let mut retired = Vec::new();
+    for (installed, waits) in [
+        (vec![], true),
+        (vec![polled()], false),
+        (vec![silent(), polled()], false),
+        (vec![silent()], true),
+    ] {
+        swap.request(0, QueueChange::Replace, installed, std::mem::take(&mut retired));
+        retired = loop {
+            lane.turn();
+            if let Some(result) = swap.result() {
+                break result.detached;
+            }
+        };
+        // A packet for a queue without an interrupt would lie there for a tenth of a second.
+        let sleep = lane.idle.decide(None).unwrap();
+        assert_eq!(sleep.is_wait(), waits, "{sleep:?}");
+    }
+    swap.request(0, QueueChange::Replace, vec![], retired);
+    assert_eq!(lane.close(), 0);
 }

@@ -172,6 +172,7 @@ impl LaneSwaps {
 impl LaneRequests {
     /// Lets the interrupt of a queue wake the lane.
     fn watch(&self, queue: &dyn Queue) {
+        // A lane with a queue that has none does not wait for interrupts.
         let interrupts = self.lane.interrupts.as_ref().zip(queue.interrupt());
         let Some((instance, interrupt)) = interrupts else { return };
         if let Err(error) = watch(instance, interrupt) {
