@@ -6,7 +6,7 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastlane_capture::{CaptureMailbox, Recorder};
 use fastlane_core::{App, Idle, Lane, LaneConfig, Packet, Turn};
@@ -309,18 +309,24 @@ fn run_lanes<A: App + Send>(
             || stop.load(Ordering::Relaxed) || end.stop.load(Ordering::Relaxed) || !complete();
         let ended = EndOnDrop(end);
         while complete() && end.created.load(Ordering::Acquire) < threads.len() {
-            wait(&end.main, &supervision.monitor);
+            wait(&end.main, &supervision.monitor, PERIOD);
         }
         // A signal does not make the start fail: a successor continues with what it has opened.
         let mut failure = if complete() { (supervision.ready)() } else { Ok(()) };
         end.stop.fetch_or(failure.is_err(), Ordering::Relaxed);
         end.runs.store(true, Ordering::Release);
         let counters = supervision.monitor.surroundings().counters;
+        let mut next = Instant::now();
         while failure.is_ok() && !has_stopped() {
-            wait(&end.main, &supervision.monitor);
+            let until_next = next.saturating_duration_since(Instant::now());
+            wait(&end.main, &supervision.monitor, until_next);
             failure = supervision.monitor.step();
-            (supervision.publish)();
-            end.faults.publish(counters);
+            // Devices are not asked at each event: some take a millisecond to reply.
+            if Instant::now() >= next {
+                next = Instant::now() + PERIOD;
+                (supervision.publish)();
+                end.faults.publish(counters);
+            }
         }
         // After a signal, lanes receive until steering claims nothing: rings do not overflow.
         (supervision.release)();
@@ -340,9 +346,9 @@ fn run_lanes<A: App + Send>(
     })
 }
 
-/// Waits for an event of an interface or of a lane, at most for [`PERIOD`].
-fn wait(main: &Doorbell, monitor: &PortMonitor<'_>) {
-    let timeout = monitor.timeout(PERIOD);
+/// Waits for an event of an interface or of a lane, at most for `most`, less than a second.
+fn wait(main: &Doorbell, monitor: &PortMonitor<'_>, most: Duration) {
+    let timeout = monitor.timeout(most);
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(timeout.subsec_nanos()) };
     let mut files = vec![PollFd::new(main, PollFlags::IN)];
     files.extend(monitor.interrupts().map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN)));
@@ -464,6 +470,9 @@ mod tests {
     use fastlane_core::Verdict;
 
     use super::*;
+    use crate::config::raw::Driver;
+    use crate::port_switch::SwitchRequests;
+    use crate::session::Switch;
 
     fn plan(session: &std::path::Path) -> Plan {
         let raw = serde_json::json!({
@@ -493,39 +502,78 @@ mod tests {
         assert_eq!(panic.downcast_ref(), Some(&"on purpose"));
     }
 
+    /// Runs a lane until `stop` is set, and publishes by a function. Requests come from a channel.
+    fn run_with(
+        name: &str,
+        switches: SwitchRequests,
+        stop: &AtomicBool,
+        publish: impl FnMut(),
+    ) -> Result<usize, Error> {
+        let directory = tempfile::tempdir().unwrap();
+        let plan = plan(&directory.path().join(name));
+        let opened = open(&plan, None, || ()).unwrap();
+        let swaps = LaneSwaps::new(opened.lanes.iter().map(|it| it.pool.layout()).collect());
+        let (none, captures) = (vec![None], vec![Arc::default()]);
+        let lanes = lane_setups(opened.lanes, none, captures, swaps.of_lanes());
+        let lanes = lanes.map(|lane| (Some(|_: &mut Packet| Verdict::Reflect), lane));
+        let tables = Tables::new(plan.tables.clone(), vec![]);
+        let handover = Handover::new(&plan, &tables, opened.handover, None);
+        let around = Surroundings {
+            plan: &plan,
+            devices: &Mutex::new(opened.devices),
+            counters: &opened.counters,
+            handover: &handover,
+            mirror: None,
+            description: &Description::new(describe(&plan, vec![])),
+        };
+        let monitor = PortMonitor::new(around, vec![], vec![None], swaps, switches);
+        let mut supervision = Supervision { monitor, ready: || Ok(()), publish, release: || () };
+        run_lanes(&plan, lanes, stop, &mut supervision)
+    }
+
     #[test]
     fn a_panic_of_the_main_thread_ends_the_lanes() {
-        let directory = tempfile::tempdir().unwrap();
-        let plan = plan(&directory.path().join("main.sock"));
         let (done, result) = mpsc::channel();
         thread::spawn(move || {
-            let opened = open(&plan, None, || ()).unwrap();
-            let swaps = LaneSwaps::new(opened.lanes.iter().map(|it| it.pool.layout()).collect());
-            let (none, captures) = (vec![None], vec![Arc::default()]);
-            let lanes = lane_setups(opened.lanes, none, captures, swaps.of_lanes());
-            let lanes = lanes.map(|lane| (Some(|_: &mut Packet| Verdict::Reflect), lane));
-            let tables = Tables::new(plan.tables.clone(), vec![]);
-            let handover = Handover::new(&plan, &tables, opened.handover, None);
-            let around = Surroundings {
-                plan: &plan,
-                devices: &Mutex::new(opened.devices),
-                counters: &opened.counters,
-                handover: &handover,
-                mirror: None,
-                description: &Description::new(describe(&plan, vec![])),
-            };
             let (_, switches) = port_switch::channel().unwrap();
-            let monitor = PortMonitor::new(around, vec![], vec![None], swaps, switches);
-            let publish = || panic!("on purpose");
-            let mut supervision =
-                Supervision { monitor, ready: || Ok(()), publish, release: || () };
             let stop = AtomicBool::new(false);
-            let run = || run_lanes(&plan, lanes, &stop, &mut supervision).map(drop);
+            let run = || run_with("main.sock", switches, &stop, || panic!("on purpose")).map(drop);
             let _ = done.send(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)));
         });
         let result = result.recv_timeout(Duration::from_secs(60));
         let panic = result.expect("the lanes end").expect_err("the panic arrives");
         assert_eq!(panic.downcast_ref(), Some(&"on purpose"));
+    }
+
+    #[test]
+    fn counters_are_published_periodically_however_often_the_main_thread_wakes() {
+        const WAKE_UPS: usize = 300;
+        let (switcher, switches) = port_switch::channel().unwrap();
+        let (stop, published, begin) =
+            (AtomicBool::new(false), AtomicUsize::new(0), Instant::now());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let driver = serde_json::json!({ "af-packet": { "interface": "nowhere0" } });
+                let driver: Driver = serde_json::from_value(driver).unwrap();
+                for _ in 0..WAKE_UPS {
+                    let switch = Switch { port: "nowhere".to_owned(), driver: driver.clone() };
+                    let error = switcher.switch(switch).unwrap_err();
+                    assert!(error.contains("no port `nowhere`"), "{error}");
+                }
+                // Long enough for another one.
+                thread::sleep(2 * PERIOD);
+                stop.store(true, Ordering::Relaxed);
+            });
+            let publish = || {
+                published.fetch_add(1, Ordering::Relaxed);
+            };
+            run_with("wake.sock", switches, &stop, publish).unwrap();
+        });
+        let periods = begin.elapsed().as_millis() / PERIOD.as_millis();
+        let published = published.into_inner();
+        let most = usize::try_from(periods).unwrap() + 2;
+        assert!((2..=most).contains(&published), "{published} in {periods} periods");
+        assert!(most < WAKE_UPS, "the machine is too slow for this test");
     }
 
     #[test]
