@@ -56,3 +56,20 @@ fn af_packet_is_refused_unless_the_pool_allows_it() {
     let packet = configuration(Mechanism::Packet);
     refused(&lab, &agent, packet, &["pool `upf` allows no AF_PACKET sockets"]);
 }
+
+#[test]
+fn the_agent_names_the_program_that_holds_the_interface() {
+    let Some(lab) = Lab::new("privileges-xdp", 1) else { return };
+    let Some(agent) = Agent::start(&lab, &Agent::pools()) else { return };
+    let holder = Application::macswap(&lab, with("own"));
+    for mechanism in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
+        let words = [
+            // The agent lacks the capability that tells the name.
+            "port `wire`: an XDP program (id ",
+            ", native mode) is attached to `wire0`: `bpftool prog show id ",
+        ];
+        refused(&lab, &agent, configuration(mechanism), &words);
+    }
+    holder.stop();
+    agent.macswap(&lab, configuration(Mechanism::XdpNative)).stop();
+}

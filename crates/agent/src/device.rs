@@ -176,7 +176,7 @@ impl WantedDevice {
                 let settings = driver.device_settings(&self.interface);
                 let opened =
                     af_xdp::Device::open(settings, &self.rules, attach.max_length as usize);
-                let device = opened.map_err(|error| error.to_string())?;
+                let device = opened.map_err(|error| driver.refusal(&self.interface, &error))?;
                 let (description, program) =
                     device.handover().ok_or("its program is not attached")?;
                 program.pin(pins).map_err(pinned)?;

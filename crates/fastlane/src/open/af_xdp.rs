@@ -98,7 +98,8 @@ fn open_device(
     let longest = af_xdp::longest_frame(plan.frame_size);
     let Some(agent) = agent else {
         let device = af_xdp::Device::open(settings, &port.rules, longest);
-        return Ok((device.map_err(|error| refusal(port, interface, error))?, queues));
+        let refused = |error| Error::port(&port.name, xdp.refusal(interface, &error));
+        return Ok((device.map_err(refused)?, queues));
     };
     let refuse = |reason: String| Error::port(&port.name, reason);
     let attach = Attach {
@@ -126,20 +127,21 @@ fn open_device(
     Ok((device, granted.min(queues)))
 }
 
-/// Returns the error of a device that cannot be opened. If other XDP programs are attached to the
-/// interface, it names them.
-fn refusal(port: &PortPlan, interface: &Interface, error: af_xdp::Error) -> Error {
-    let is_busy = matches!(error, af_xdp::Error::Program(ProgramError::InterfaceBusy { .. }));
-    let holders =
-        if is_busy { XdpHolder::all_on(&interface.name, interface.index) } else { vec![] };
-    if holders.is_empty() {
-        return Error::port(&port.name, error);
-    }
-    let holders: Vec<String> = holders.iter().map(ToString::to_string).collect();
-    Error::port(&port.name, holders.join("; "))
-}
-
 impl raw::AfXdp {
+    /// Returns the reason why the device cannot be opened on an interface of the calling thread's
+    /// network namespace. If other XDP programs are attached to it, it names them.
+    #[must_use]
+    pub fn refusal(&self, interface: &Interface, error: &af_xdp::Error) -> String {
+        let is_busy = matches!(error, af_xdp::Error::Program(ProgramError::InterfaceBusy { .. }));
+        let holders =
+            if is_busy { XdpHolder::all_on(&self.interface, interface.index) } else { vec![] };
+        if holders.is_empty() {
+            return error.to_string();
+        }
+        let holders: Vec<String> = holders.iter().map(ToString::to_string).collect();
+        holders.join("; ")
+    }
+
     /// Returns the settings of the device on an interface.
     #[must_use]
     pub fn device_settings(&self, interface: &Interface) -> af_xdp::Settings {
