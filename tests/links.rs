@@ -342,6 +342,8 @@ fn a_port_is_reopened_on_queues_that_were_added() {
         let mut configuration = Application::steered(&mechanism.on("wire0"));
         configuration["lanes"] = json!({"cpus": [0, 1]});
         let macswap = Application::macswap(&lab, configuration);
+        // A holder that has the sockets closes them: a pool, a socket, four of steering.
+        let keeper = macswap.keeper(6);
         lab.left.run(&["ethtool", "-L", "wire0", "rx", "2", "tx", "2"]);
         lab.right.run(&["ethtool", "-L", "wire0", "rx", "2", "tx", "2"]);
         let settings = json!({"rate-packets-per-second": 2000, "duration-ms": 500,
@@ -349,6 +351,8 @@ fn a_port_is_reopened_on_queues_that_were_added() {
         measure(&lab, &lab.right, &Mechanism::Packet.on("wire0"), settings.clone());
         macswap.process.wait_for("wire0 has 2 receive queues instead of 1; the port is reopened");
         macswap.process.wait_for("port `wire`: reopened on wire0");
+        macswap.is_kept_by(&keeper, 0);
+        keeper.kill();
         let before = macswap.totals();
         // Linux sends by the queue of the sender's CPU.
         for cpu in [0, 1] {

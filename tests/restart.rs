@@ -366,6 +366,62 @@ fn a_service_manager_keeps_what_the_fast_path_has() {
     assert_eq!(traffic(&lab, "wire0", 1000).lost(), 0);
 }
 
+/// Switches the port `wire` by the command.
+#[track_caller]
+fn switch(session: &Path, words: &[&str]) {
+    let mut command = Command::new(binary("fastlane"));
+    let output = command.arg("switch").arg(session).arg("wire").args(words).output();
+    let output = output.expect("fastlane can be started");
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Words that switch a port away from AF_XDP and back.
+const THERE_AND_BACK: [&[&str]; 2] = [&["af-packet"], &["af-xdp", "mode=native-copy"]];
+
+#[test]
+fn a_port_returns_to_af_xdp_although_a_holder_has_its_sockets() {
+    let Some(lab) = Lab::new("restart-switch", 1) else { return };
+    let fast = start(&lab, configuration(&Mechanism::XdpNative.on("wire0")));
+    let session = fast.session().to_owned();
+    open_accounts(&session);
+    // Three of tables, a pool, a socket, four of steering.
+    let keeper = fast.keeper(9);
+    for words in THERE_AND_BACK {
+        switch(&session, words);
+        assert_eq!(traffic(&lab, "wire0", 1000).lost(), 0, "{words:?}");
+    }
+    fast.is_kept_by(&keeper, 3);
+    fast.kill();
+    let fast = again(&lab, &session);
+    let stderr = fast.process.stderr();
+    assert!(stderr.contains("table `accounts`: inherited from"), "{stderr}");
+    assert!(!stderr.contains("taken over"), "{stderr}");
+    assert_eq!(traffic(&lab, "wire0", 1000).lost(), 0);
+    fast.is_kept_by(&keeper, 9);
+    keeper.kill();
+    fast.stop();
+}
+
+#[test]
+fn a_port_returns_to_af_xdp_although_a_service_manager_has_its_sockets() {
+    let Some(lab) = Lab::new("restart-store", 1) else { return };
+    let configuration = configuration(&Mechanism::XdpNative.on("wire0"));
+    let mut service = Service::start(&lab, configuration, 32);
+    let session = service.session.clone();
+    open_accounts(&session);
+    for words in THERE_AND_BACK {
+        switch(&session, words);
+        assert_eq!(traffic(&lab, "wire0", 1000).lost(), 0, "{words:?}");
+    }
+    service.end(Signal::KILL);
+    let stderr = service.is_ready();
+    assert!(stderr.contains(" with 4 descriptors"), "the tables and what they are: {stderr}");
+    assert!(stderr.contains("table `accounts`: inherited"), "{stderr}");
+    assert!(!stderr.contains("taken over"), "{stderr}");
+    assert_eq!(traffic(&lab, "wire0", 1000).lost(), 0);
+    assert!(service.restart_under_traffic("wire0", Signal::KILL).contains("are taken over"));
+}
+
 #[test]
 fn a_service_manager_that_keeps_too_little_is_named_with_the_remedy() {
     let Some(lab) = Lab::new("restart-small", 1) else { return };

@@ -155,7 +155,7 @@ impl Device {
         std::mem::take(&mut self.fallbacks)
     }
 
-    /// Detaches the steering program.
+    /// Detaches the steering program, also if another process holds it for a successor.
     pub fn close(mut self) {
         self.steering.detach();
     }

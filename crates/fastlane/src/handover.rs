@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::config::plan::Plan;
@@ -56,6 +56,23 @@ pub(crate) struct Handover {
     pub(crate) is_inherited: bool,
     /// True once a holder or the service manager has the descriptors.
     pub(crate) is_held: AtomicBool,
+    /// Session of the application, beside which a holder listens; empty in a holder.
+    session: PathBuf,
+    /// Service manager that stores the descriptors.
+    stored_by: OnceLock<Arc<ServiceManager>>,
+}
+
+impl Offer {
+    /// Drops the ports and their descriptors.
+    pub(crate) fn withdraw_ports(&mut self) {
+        let Self { manifest, descriptors } = self;
+        let (_, first) = std::mem::take(&mut manifest.ports);
+        let end = manifest.messages.unwrap_or(descriptors.len());
+        descriptors.drain(first..end);
+        manifest.ports.1 = first;
+        manifest.messages = manifest.messages.map(|_| first);
+        manifest.descriptors = descriptors.len();
+    }
 }
 
 impl Handover {
@@ -80,13 +97,14 @@ impl Handover {
         let (ports, count) = (ports_and_offset, descriptors.len());
         let manifest = Manifest { tables, ports, messages, descriptors: count, ..ours };
         let handover = Self::of(Offer { manifest, descriptors });
-        Self { is_inherited, ..handover }
+        Self { is_inherited, session: plan.session.clone(), ..handover }
     }
 
     /// Creates the handover of a holder.
     pub(crate) fn of(offer: Offer) -> Self {
         let (offer, is_held) = (Mutex::new(offer), AtomicBool::new(false));
-        Self { offer, is_inherited: true, is_held }
+        let (session, stored_by) = (PathBuf::new(), OnceLock::new());
+        Self { offer, is_inherited: true, is_held, session, stored_by }
     }
 
     /// Returns the descriptors with their meaning.
@@ -94,17 +112,25 @@ impl Handover {
         self.offer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops offering the ports, because one of them is another one now. A successor opens all
-    /// ports itself.
+    /// Stops offering the ports, because one of them is replaced, and makes those who hold their
+    /// descriptors close them: a device queue accepts one socket only. A successor opens all ports
+    /// itself. May wait for the holder and the service manager.
     pub(crate) fn withdraw_ports(&self) {
-        let mut offer = self.offer();
-        let Offer { manifest, descriptors } = &mut *offer;
-        let (_, first) = std::mem::take(&mut manifest.ports);
-        let end = manifest.messages.unwrap_or(descriptors.len());
-        descriptors.drain(first..end);
-        manifest.ports.1 = first;
-        manifest.messages = manifest.messages.map(|_| first);
-        manifest.descriptors = descriptors.len();
+        let before = self.offer().descriptors.len();
+        self.offer().withdraw_ports();
+        if !self.is_held() {
+            return;
+        }
+        if before > self.offer().descriptors.len()
+            && let Some(service_manager) = self.stored_by.get()
+        {
+            fd_store::store_again(service_manager, before, self);
+        }
+        if let Some(holder) = connect_to_holder(&path(&self.session), TIMEOUT)
+            && let Err(reason) = request(&holder, HandoverRequest::withdraw_ports())
+        {
+            tracing::warn!("the holder of the handover has not closed the ports: {reason}");
+        }
     }
 
     /// Returns true if a successor may continue with the ports.
@@ -186,16 +212,15 @@ impl Takeover {
     }
 
     fn receive(&mut self, stream: UnixStream, ours: &Manifest) -> Result<(), String> {
-        let first = HandoverRequest { from: 0, give_up: false };
-        let (manifest, mut descriptors) = request(&stream, first)?;
+        let (manifest, mut descriptors) = request(&stream, HandoverRequest::from(0))?;
         if let Err(reason) = manifest.check(ours) {
             drop(descriptors);
-            request(&stream, HandoverRequest { from: 0, give_up: true })?;
+            request(&stream, HandoverRequest::give_up())?;
             return Err(reason);
         }
         while descriptors.len() < manifest.descriptors {
             let from = descriptors.len();
-            let (_, more) = request(&stream, HandoverRequest { from, give_up: false })?;
+            let (_, more) = request(&stream, HandoverRequest::from(from))?;
             if more.is_empty() {
                 return Err("the holder sent fewer descriptors than its manifest names".to_owned());
             }
@@ -237,7 +262,7 @@ impl Takeover {
         let holder = holder.or_else(|| connect_to_holder(&path(&self.session), TIMEOUT));
         if let Some(holder) = holder {
             // An error means that the holder has nothing.
-            let _ = request(&holder, HandoverRequest { from: 0, give_up: true });
+            let _ = request(&holder, HandoverRequest::give_up());
         }
     }
 
@@ -250,11 +275,14 @@ impl Takeover {
     /// Ends the takeover, as the last step of a start that can fail: everything received is in use.
     /// The service manager now stores `current` for the next process. Returns the connection to the
     /// service manager, if there is one.
-    pub(crate) fn finish(mut self, current: &Handover) -> Option<ServiceManager> {
+    pub(crate) fn finish(mut self, current: &Handover) -> Option<Arc<ServiceManager>> {
         let mut store = std::mem::take(&mut self.store);
-        let service_manager = self.service_manager.take()?;
-        // A holder may have asked already.
-        current.is_held.fetch_or(store.replace(&service_manager, current), Ordering::Relaxed);
+        let service_manager = Arc::new(self.service_manager.take()?);
+        if store.replace(&service_manager, current) {
+            // Set also if a holder has asked already.
+            current.is_held.store(true, Ordering::Relaxed);
+            let _ = current.stored_by.set(Arc::clone(&service_manager)); // there is one start
+        }
         Some(service_manager)
     }
 }

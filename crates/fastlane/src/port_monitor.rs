@@ -312,7 +312,7 @@ impl<'a> PortMonitor<'a> {
         let plan = &port.plan;
         let (Interface { name, receive_queues, .. }, before) = (now, before.receive_queues);
         let change = format!("port `{}`: {name} has {receive_queues} receive queues", plan.name);
-        if plan.reopen_within.is_none() || self.around.handover.holds_ports() {
+        if plan.reopen_within.is_none() {
             tracing::warn!(
                 "{change} instead of {before}; frames on other queues stay in Linux; restart the \
                  application"

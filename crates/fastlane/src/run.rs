@@ -119,13 +119,13 @@ fn supervise<A: App + Send>(
     let locked = || devices.lock().unwrap_or_else(PoisonError::into_inner);
     let mut takeover = Some(takeover);
     // Set once the start has succeeded.
-    let service_manager = OnceCell::<Option<ServiceManager>>::new();
+    let service_manager = OnceCell::<Option<Arc<ServiceManager>>>::new();
     let mut supervision = Supervision {
         monitor,
         ready: || {
             lane_memory::prepare(plan)?;
             let finished = takeover.take().and_then(|takeover| takeover.finish(handover));
-            report_ready(plan, service_manager.get_or_init(|| finished).as_ref());
+            report_ready(plan, service_manager.get_or_init(|| finished).as_deref());
             Ok(())
         },
         publish: || locked().publish(counters),

@@ -43,9 +43,12 @@ impl Program {
         Ok(())
     }
 
-    /// Detaches `fastlane_xdp` from its interface. Does nothing if it is not attached.
+    /// Detaches `fastlane_xdp` from its interface, also if another process has a descriptor of its
+    /// link. Does nothing if it is not attached.
     pub fn detach_xdp(&mut self) {
-        self.xdp_link = None;
+        let Some(link) = self.xdp_link.take() else { return };
+        // A refusal says that the interface has been removed.
+        let _ = link::detach(link.as_fd());
     }
 
     /// Attaches `fastlane_claim` to the ingress of an interface, before all other programs. It

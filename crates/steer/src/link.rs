@@ -19,6 +19,7 @@ pub(crate) const OBJ_GET_INFO_BY_FD: libc::c_int = 15; // BPF_OBJ_GET_INFO_BY_FD
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_LINK_UPDATE: libc::c_int = 29;
 const BPF_LINK_GET_FD_BY_ID: libc::c_int = 30;
+const BPF_LINK_DETACH: libc::c_int = 34;
 /// Flag of an update: only in place of the program that is named.
 const BPF_F_REPLACE: u32 = 1 << 2;
 const BPF_XDP: u32 = 37;
@@ -94,6 +95,12 @@ struct Update {
     old: u32,
 }
 
+/// `union bpf_attr` for BPF_LINK_DETACH.
+#[repr(C)]
+struct Detach {
+    link: u32,
+}
+
 /// First fields of `struct bpf_prog_info`.
 #[repr(C)]
 #[derive(Default)]
@@ -165,6 +172,17 @@ fn info(link: BorrowedFd<'_>) -> io::Result<Info> {
     // bit pattern is a valid value of it.
     unsafe { call(OBJ_GET_INFO_BY_FD, &mut request)? };
     Ok(info)
+}
+
+/// Detaches the program of a link, also if other processes have descriptors of it.
+///
+/// # Errors
+/// Returns the refusal of the kernel.
+pub(crate) fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    let mut request = Detach { link: link.as_raw_fd() as u32 };
+    // SAFETY: this command only reads the structure.
+    unsafe { call(BPF_LINK_DETACH, &mut request)? };
+    Ok(())
 }
 
 /// Returns the id of a program.

@@ -133,6 +133,24 @@ impl FdStore {
     }
 }
 
+/// Replaces the contents of the store, which are this number of descriptors and their manifest, by
+/// what is left of the handover.
+pub(super) fn store_again(
+    service_manager: &ServiceManager,
+    descriptors: usize,
+    handover: &Handover,
+) {
+    let names = (0..descriptors).map(|index| format!("{PREFIX}{index}"));
+    let names = names.chain([MANIFEST.to_owned()]).collect();
+    FdStore { names, manifest: None }.remove(service_manager);
+    if handover.offer().descriptors.is_empty() {
+        return;
+    }
+    if let Err(error) = store(service_manager, handover) {
+        tracing::warn!("the service manager did not store the rest of the handover: {error}");
+    }
+}
+
 fn store(service_manager: &ServiceManager, handover: &Handover) -> std::io::Result<()> {
     let offer = handover.offer();
     for (index, descriptor) in offer.descriptors.iter().enumerate() {

@@ -119,7 +119,28 @@ pub(crate) struct HandoverRequest {
     /// Index of the first descriptor of the reply.
     pub(crate) from: usize,
     /// True if the successor cannot use the handover, so the holder closes it.
+    #[serde(default)]
     pub(crate) give_up: bool,
+    /// True if the application replaces a port, so the holder closes the ports.
+    #[serde(default)]
+    pub(crate) withdraws_ports: bool,
+}
+
+impl HandoverRequest {
+    /// Creates a request for the descriptors from number `from` on.
+    pub(crate) fn from(from: usize) -> Self {
+        Self { from, give_up: false, withdraws_ports: false }
+    }
+
+    /// Creates a request to close everything.
+    pub(crate) fn give_up() -> Self {
+        Self { give_up: true, ..Self::from(0) }
+    }
+
+    /// Creates a request to close the ports.
+    pub(crate) fn withdraw_ports() -> Self {
+        Self { withdraws_ports: true, ..Self::from(usize::MAX) }
+    }
 }
 
 /// Parses the body of a request.

@@ -142,8 +142,7 @@ fn follow(session: &Path, held: &Mutex<Contents>, timeout: Duration, stop: &Atom
 
 /// Asks an application for its whole handover.
 fn request_handover(client: &Client) -> Result<Handover, SlowError> {
-    let ask =
-        |from| client.ask::<_, Manifest>(Kind::Handover, &HandoverRequest { from, give_up: false });
+    let ask = |from| client.ask::<_, Manifest>(Kind::Handover, &HandoverRequest::from(from));
     let (manifest, mut descriptors): (Manifest, Vec<OwnedFd>) = ask(0)?;
     while descriptors.len() < manifest.descriptors {
         let (_, more) = ask(descriptors.len())?;
@@ -173,7 +172,13 @@ impl Service for HolderService {
         if kind != Kind::Handover {
             return Err("a holder replies only to handover requests".to_owned());
         }
-        let HandoverRequest { from, give_up } = read_request(body)?;
+        let HandoverRequest { from, give_up, withdraws_ports } = read_request(body)?;
+        if withdraws_ports {
+            let held = lock(&self.0);
+            let handover = held.handover.as_ref().ok_or("no handover is held")?;
+            handover.offer().withdraw_ports();
+            return handover.reply(from).map(Response::Reply);
+        }
         // The application closes its session socket shortly before its connection to the holder.
         let end = Instant::now() + END_TIMEOUT;
         while lock(&self.0).client.as_ref().is_some_and(Client::is_alive) {
