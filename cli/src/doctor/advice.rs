@@ -169,6 +169,12 @@ fn advise(interface: &Interface, xdp: Xdp, machine: &Machine) -> Advice {
     if !interface.up {
         remedies.push(format!("ip link set dev {name} up"));
     }
+    if mtu <= LONGEST_XDP_MTU && interface.loses_frames_with_xdp() {
+        remedies.push(format!(
+            "for af-xdp: ethtool -K {name} gro on (or veth loses the frames in its ring, \
+             uncounted, when an XDP program is detached)"
+        ));
+    }
     let frame_size = (mtu > DEFAULT_MTU).then(|| (mtu + OVERHEAD).next_power_of_two());
     Advice { driver: Some(driver), frame_size, reason, remedies }
 }
@@ -247,6 +253,8 @@ impl fmt::Display for Port {
 
 #[cfg(test)]
 mod tests {
+    use fastlane::kernel::Offload;
+
     use super::*;
 
     fn interface() -> Interface {
@@ -318,6 +326,17 @@ mod tests {
                 "ip link set dev eth0 up",
             ]
         );
+    }
+
+    #[test]
+    fn a_veth_without_gro_gets_a_warning() {
+        let remedies = |driver: &str, gro: bool| {
+            let offloads = Offload::named("generic-receive-offload", gro).into_iter().collect();
+            let interface = Interface { driver: driver.to_owned(), offloads, ..interface() };
+            advise(&interface, xdp(true, false), &Machine::capable()).remedies.join("\n")
+        };
+        assert!(remedies("veth", false).contains("ethtool -K eth0 gro on"));
+        assert_eq!([remedies("veth", true), remedies("ice", false)], [const { String::new() }; 2]);
     }
 
     #[test]

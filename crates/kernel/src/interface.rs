@@ -152,6 +152,15 @@ impl Interface {
         self.offloads.iter().any(|offload| offload.name == name && offload.on)
     }
 
+    /// Returns true if the interface frees the frames in its receive ring, and counts none, when a
+    /// native XDP program is detached: a veth whose ring exists for XDP only, because GRO does not
+    /// need it (Linux 6.18, drivers/net/veth.c, `veth_disable_xdp`). Ask before a program is
+    /// attached, which turns GRO on for as long.
+    #[must_use]
+    pub fn loses_frames_with_xdp(&self) -> bool {
+        self.driver == "veth" && !self.has_offload("generic-receive-offload")
+    }
+
     fn new(link: Link, ethtool: &Ethtool) -> Self {
         let driver = ethtool.driver(&link.name).unwrap_or_default();
         // Drivers without channels say that it is not supported; some answer with zeros.

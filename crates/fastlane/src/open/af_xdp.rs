@@ -50,7 +50,13 @@ pub(super) fn attach(
             let device = device.map_err(|reason| Error::port(&port.name, reason))?;
             (device, inherited.count_queues(usize::from(port.id.0)))
         }
-        None => open_device(context.plan, port, xdp, &interface, agent.as_ref())?,
+        None => {
+            let opened = open_device(context.plan, port, xdp, &interface, agent.as_ref())?;
+            if opened.0.is_native() {
+                preflight::warn_of_uncounted_loss(port, &interface);
+            }
+            opened
+        }
     };
     kernel_path::open_shared(context, port, &interface, REENTRY, queues)?;
     context.devices.af_xdp.push((usize::from(port.id.0), device));

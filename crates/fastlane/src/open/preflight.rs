@@ -152,6 +152,19 @@ pub(super) fn warn_if_down(port: &PortPlan, Interface { name, up, .. }: &Interfa
     }
 }
 
+/// Logs a warning if the kernel loses frames of a native AF_XDP port whenever the program is
+/// attached or detached.
+pub(super) fn warn_of_uncounted_loss(port: &PortPlan, interface: &Interface) {
+    if interface.loses_frames_with_xdp() {
+        tracing::warn!(
+            "port `{}`: {name} is a veth without GRO; when the XDP program is detached, the kernel \
+             frees the frames in its ring and counts none; run `ethtool -K {name} gro on`",
+            port.name,
+            name = interface.name
+        );
+    }
+}
+
 fn fits(port: &PortPlan, interface: &Interface, longest: usize) -> Result<(), Error> {
     let needed = interface.mtu as usize + FRAME_OVERHEAD;
     if needed <= longest {
