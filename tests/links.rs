@@ -267,6 +267,31 @@ fn an_interface_created_again_with_its_index_is_noticed_even_if_events_are_lost(
 }
 
 #[test]
+fn the_application_ends_if_a_tap_device_of_a_port_is_removed() {
+    let tap = || json!({"tap": {"name": "tap0"}});
+    for role in ["", " of its path into Linux,"] {
+        for driver in [tap(), Mechanism::XdpNative.on("wire0"), Mechanism::Packet.on("wire0")] {
+            let Some(lab) = Lab::new("links-tap", 1) else { return };
+            let is_port = role.is_empty();
+            if is_port != (driver == tap()) {
+                continue;
+            }
+            let macswap = Application::macswap(&lab, Application::steered(&driver));
+            let links = lab.left.run(&["ip", "-br", "link", "show", "type", "tun"]);
+            let name = links.split_whitespace().next().expect("a TAP device");
+            lab.left.run(&["ip", "link", "delete", name]);
+            let ended = macswap.process.wait();
+            assert_eq!(ended.status.code(), Some(5), "{}", ended.stderr);
+            let expected = format!(
+                "port `wire`: the TAP device{role} {name} was removed; start the application again"
+            );
+            assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
+            assert!(!ended.stderr.contains("frames were not returned"), "{}", ended.stderr);
+        }
+    }
+}
+
+#[test]
 fn another_mtu_is_in_force_at_once() {
     for mechanism in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
         let Some(lab) = Lab::new("links-mtu", 1) else { return };

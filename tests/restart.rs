@@ -339,6 +339,7 @@ fn a_service_manager_keeps_what_the_fast_path_has() {
     }
     assert!(service.manager.stderr().contains("STOPPING=1"));
     // Without one device the ports are reopened, the tables persist and all is stored again.
+    service.end(Signal::STOP); // it would end by itself
     lab.left.run(&["ip", "link", "delete", TAP]);
     service.end(Signal::KILL);
     let stderr = service.is_ready();

@@ -31,11 +31,13 @@ mod port_policies;
 mod rebinding;
 mod switch_stage;
 mod switching;
+mod tap_devices;
 
 use interface_events::InterfaceEvents;
 pub(crate) use lane_swaps::{LaneSwap, LaneSwaps};
 use monitored_port::{MonitoredPort, Phase, configured_name, report_changes, xdp_queues};
 use port_policies::PortPolicy;
+use tap_devices::TapDevices;
 
 /// Interval at which the main thread looks at lanes that replace queues.
 const SWAP_INTERVAL: Duration = Duration::from_millis(2);
@@ -73,6 +75,7 @@ pub(crate) struct PortMonitor<'a> {
     switches: SwitchRequests,
     /// Ports that change their driver with the load.
     policies: Vec<PortPolicy>,
+    taps: TapDevices,
     ports: Vec<MonitoredPort>,
     /// Index of each port's interface in Linux.
     linux_interfaces: Vec<Option<u32>>,
@@ -111,6 +114,7 @@ impl<'a> PortMonitor<'a> {
             lanes,
             switches,
             policies,
+            taps: TapDevices::new(),
             ports: ports.collect(),
             linux_interfaces,
         }
@@ -141,6 +145,7 @@ impl<'a> PortMonitor<'a> {
     /// Returns an error if the run must end: an interface was removed, and the port shall not or
     /// cannot be reopened.
     pub(crate) fn step(&mut self) -> Result<(), Error> {
+        self.taps.check(self.around, &self.ports)?;
         self.receive_events();
         self.begin_switches();
         port_policies::follow(self);

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 pub use adopt::adopt;
 pub(crate) use adopt::name_here;
 pub use client_namespace::ClientNamespace;
-pub use tap_queue::{Carrier, TapQueue};
+pub use tap_queue::{Carrier, TapQueue, TapWatch};
 
 use crate::error::{Error, NET_ADMIN};
 use crate::{ffi, link};

@@ -6,6 +6,7 @@ use fastlane_af_xdp as af_xdp;
 use fastlane_core::{Filter, LossReader, PortId, Statistics};
 use fastlane_kernel::Interface;
 use fastlane_kernel::af_packet;
+use fastlane_kernel::tap::{TapQueue, TapWatch};
 use fastlane_steer::{Counts, Rules};
 use fastlane_table::counters::{Counters, DownReason, PortCounter};
 
@@ -31,6 +32,8 @@ pub(crate) struct Devices {
     pub(super) af_xdp: Vec<(usize, af_xdp::Device)>,
     pub(super) af_packet: Vec<(usize, af_packet::Device)>,
     pub(super) taps: Vec<PortTap>,
+    /// Watches on all TAP devices, by port: ports, kernel peers and those of re-entry.
+    tap_watches: Vec<(usize, TapWatch)>,
     pub(super) links: Vec<Link>,
     /// DPDK with the memory of the lanes, for ports that are reopened.
     pub(super) dpdk: Option<Dpdk>,
@@ -264,6 +267,23 @@ impl Devices {
             (Some(reentry), Some(now)) => reentry.follow_mac(now),
             _ => Ok(()),
         }
+    }
+
+    /// Watches the TAP device of a port.
+    ///
+    /// # Errors
+    /// The reason of the kernel.
+    pub(super) fn watch_tap(&mut self, port: usize, queues: &[TapQueue]) -> Result<(), String> {
+        let watch = queues.first().map(TapQueue::watch).transpose();
+        let watch = watch.map_err(|error| format!("watching its TAP device: {error}"))?;
+        self.tap_watches.extend(watch.map(|watch| (port, watch)));
+        Ok(())
+    }
+
+    /// Returns a port whose TAP device was removed, and the name of the device.
+    pub(crate) fn removed_tap(&self) -> Option<(usize, String)> {
+        let removed = self.tap_watches.iter().find(|(_, watch)| watch.is_removed());
+        removed.map(|(port, watch)| (*port, watch.name().to_owned()))
     }
 
     /// Returns true if the device of a port was opened on an interface that exists no longer,

@@ -41,6 +41,8 @@ fn reenter(
     let (reentry, queues) = PortReentry::open(interface, method, port.lanes.len(), agent)
         .map_err(|reason| Error::port(&port.name, reason))?;
     let number = usize::from(port.id.0);
+    let watched = context.devices.watch_tap(number, &queues);
+    watched.map_err(|reason| Error::port(&port.name, reason))?;
     context.devices.reentries.push((number, reentry));
     for (lane, queue) in port.lanes.iter().zip(queues) {
         let queue: Box<dyn Queue> = Box::new(queue.with_port(port.id));

@@ -47,6 +47,8 @@ pub(super) fn create_or_adopt(
         },
     };
     context.handover.add_tap(number, &tap.queues);
+    let watched = context.devices.watch_tap(number, &tap.queues);
+    watched.map_err(|reason| Error::port(&port.name, reason))?;
     let agent = context.devices.agent.clone();
     context.devices.taps.push(PortTap::new(tap.switch(), agent));
     Ok(tap)

@@ -60,6 +60,16 @@ impl TapQueue {
         Ok(Carrier(file.try_clone()?))
     }
 
+    /// Returns a watch on the existence of the TAP device, for use in another thread.
+    ///
+    /// # Errors
+    /// `NotConnected` when the queue is closed; the kernel's answer.
+    pub fn watch(&self) -> io::Result<TapWatch> {
+        let file = self.file.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let (_, name) = crate::ffi::tun_attached(file.as_fd())?;
+        Ok(TapWatch { name, file: file.try_clone()? })
+    }
+
     /// Receives one packet into a pool frame; the frame is released if none is pending.
     fn receive_one(&mut self, pool: &mut Pool) -> Received {
         let Some(file) = &self.file else { return Received::Empty };
@@ -105,6 +115,30 @@ impl Carrier {
     /// The kernel's answer.
     pub fn set(&self, on: bool) -> io::Result<()> {
         crate::ffi::tun_set_carrier(self.0.as_fd(), on)
+    }
+}
+
+/// Watch on the existence of a TAP device. The device exists at least as long, unless someone
+/// removes it.
+#[derive(Debug)]
+pub struct TapWatch {
+    name: String,
+    file: OwnedFd,
+}
+
+impl TapWatch {
+    /// Returns the name that the interface had.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns true if the device was removed: its queues receive and send nothing for ever. A
+    /// device in another network namespace exists.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        let attached = crate::ffi::tun_attached(self.file.as_fd());
+        attached.is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::BADFD))
     }
 }
 
