@@ -39,19 +39,39 @@ fn is_up(lab: &Lab, value: u8, reason: &str) {
     });
 }
 
+/// Number of times that an interface is removed and created again.
+const ROUNDS: usize = 3;
+
+/// Number of trials on a machine that others keep busy.
+const TRIALS: usize = 3;
+
 /// Removes the interface and creates it again, several times. Asserts that the process reports
-/// both, carries traffic again, once within [`LIMIT`], and loses no frame of its pools.
+/// both, carries traffic again, as a rule within [`LIMIT`], and loses no frame of its pools.
 fn removed_and_created_again(name: &str, mechanism: Mechanism, queues: usize) {
-    let Some(lab) = Lab::new(name, queues) else { return };
+    let mut medians = Vec::new();
+    for _ in 0..TRIALS {
+        let Some(lab) = Lab::new(name, queues) else { return };
+        let mut silences = silences(&lab, mechanism, queues);
+        silences.sort();
+        medians.push(silences[ROUNDS / 2]);
+        if silences[ROUNDS / 2] < LIMIT {
+            return;
+        }
+    }
+    panic!("traffic is carried again after {medians:?}");
+}
+
+/// Removes the interface and creates it again, [`ROUNDS`] times. Returns the times from an
+/// interface that is up to its first packet.
+fn silences(lab: &Lab, mechanism: Mechanism, queues: usize) -> Vec<Duration> {
     let mut configuration = Application::steered(&mechanism.on("wire0"));
     configuration["metrics"] = json!({});
     let cpus: Vec<usize> = (0..queues).collect();
     configuration["lanes"] = json!({"cpus": cpus});
-    let macswap = Application::macswap(&lab, configuration);
+    let macswap = Application::macswap(lab, configuration);
     let mut echo = Echo::new(&lab.right, "wire0");
-    is_up(&lab, 1, "");
-    const ROUNDS: usize = 3;
-    let mut shortest = PATIENCE;
+    is_up(lab, 1, "");
+    let mut silences = Vec::new();
     for round in 0..ROUNDS {
         (0..20).for_each(|_| echo.once());
         // Frames in all rings at the time of the removal.
@@ -62,11 +82,11 @@ fn removed_and_created_again(name: &str, mechanism: Mechanism, queues: usize) {
         for frame in &frames {
             wire.send(frame);
         }
-        remove(&lab);
+        remove(lab);
         let count = |words: &str| macswap.process.stderr().matches(words).count();
         let removed = "port `wire`: the interface wire0 was removed";
         eventually("the removal is reported", || count(removed) == round + 1);
-        is_up(&lab, 0, "removed");
+        is_up(lab, 0, "removed");
         assert_eq!(macswap.totals().wire("down_reason"), 1);
 
         let address = if round % 2 == 0 { ANOTHER_MAC } else { LEFT_MAC };
@@ -76,23 +96,27 @@ fn removed_and_created_again(name: &str, mechanism: Mechanism, queues: usize) {
         while !echo.try_once(Duration::from_millis(10)) {
             assert!(up.elapsed() < PATIENCE, "{}", macswap.process.stderr());
         }
-        shortest = shortest.min(up.elapsed());
+        silences.push(up.elapsed());
         eventually("the return is reported", || {
             count("port `wire`: reopened on wire0 after") == round + 1
         });
-        is_up(&lab, 1, "");
+        is_up(lab, 1, "");
     }
-    assert!(shortest < LIMIT, "{shortest:?}\n{}", macswap.process.stderr());
     (0..20).for_each(|_| echo.once());
     let totals = macswap.totals();
     assert!(totals.wire("received_packets") >= 20 * ROUNDS as u64, "{totals:?}");
     // Exit status 0 says that all frames are back in their pools.
     let ended = macswap.stop();
-    assert!(
-        ended.counter("steer_claimed") >= ended.counter("received_packets"),
+    // What was claimed was received, or lay in the rings at a removal and is counted.
+    let unread = ["drop_device_full", "drop_device_invalid", "drop_no_frame"];
+    let unread: u64 = unread.iter().map(|name| ended.counter(name)).sum();
+    assert_eq!(
+        ended.counter("steer_claimed"),
+        ended.counter("received_packets") + unread,
         "{}",
         ended.stderr
     );
+    silences
 }
 
 #[test]
