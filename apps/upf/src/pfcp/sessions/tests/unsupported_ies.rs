@@ -116,9 +116,12 @@ fn ies_that_would_change_behaviour_are_refused_in_a_modification() {
     assert_eq!(with(&mut world, &trace(&[])), (1, None, None), "it ends a trace");
 }
 
+/// IEs with values, and the group that has them.
+type GroupIes = (&'static str, &'static [(IeType, &'static [u8])]);
+
 /// IEs of features that are not announced, by the group that has them: PDR, PDI, FAR, forwarding
 /// parameters, QER, or the request itself.
-const OF_FEATURES: [(&str, &[(IeType, &[u8])]); 6] = [
+const OF_FEATURES: [GroupIes; 6] = [
     (
         "pdr",
         &[
