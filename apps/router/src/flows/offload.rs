@@ -81,11 +81,13 @@ impl Arguments {
         check_events()?;
         let session = loaded.session.to_string_lossy().into_owned();
         let mut is_waiting = false;
+        // Rules that have judged the connections, as long as this process lives.
+        let mut rules = 0;
         loop {
             match slow::attach(&session) {
                 Ok(slow) => {
                     is_waiting = false;
-                    follow(&slow, &settings)?;
+                    rules = follow(&slow, &settings, rules)?;
                 }
                 Err(slow::SlowError::Session(error)) => {
                     if !is_waiting {
@@ -114,12 +116,13 @@ fn check_events() -> Result<(), String> {
     }
 }
 
-/// Follows the connections until the router ends.
-fn follow(slow: &SlowPath, settings: &OffloadSettings) -> Result<(), String> {
-    let mut tables = match Tables::attach(slow, settings) {
+/// Follows the connections until the router ends. `rules` have judged the connections, unless the
+/// tables say otherwise. Returns those that have at the end.
+fn follow(slow: &SlowPath, settings: &OffloadSettings, rules: u64) -> Result<u64, String> {
+    let mut tables = match Tables::attach(slow, settings, rules) {
         Ok(tables) => tables,
         // The router has ended in the meantime, or its predecessor's tables are still in use.
-        Err(_) if !slow.is_alive() => return Ok(()),
+        Err(_) if !slow.is_alive() => return Ok(rules),
         Err(error) => return Err(error),
     };
     tables.rejudge_if_needed()?;
@@ -130,7 +133,7 @@ fn follow(slow: &SlowPath, settings: &OffloadSettings) -> Result<(), String> {
     loop {
         tables.wait(slow).map_err(|error| format!("cannot wait: {error}"))?;
         if !slow.is_alive() {
-            return Ok(());
+            return Ok(tables.follower.rules());
         }
         // Routes first: packets that Linux sends elsewhere must not take the old path.
         tables.tier_ports.as_mut().map_or(Ok(()), TierPorts::step)?;
@@ -155,7 +158,7 @@ impl OffloadSettings {
 }
 
 impl Tables {
-    fn attach(slow: &SlowPath, settings: &OffloadSettings) -> Result<Self, String> {
+    fn attach(slow: &SlowPath, settings: &OffloadSettings, rules: u64) -> Result<Self, String> {
         let failed = |error: slow::SlowError| error.to_string();
         let OffloadSettings { flows, tier } = settings;
         let status: Writer<RecordWriter<FlowStatus>> =
@@ -174,7 +177,7 @@ impl Tables {
             policy: flows.policy(),
             receive_buffer: RECEIVE_BUFFER,
             rejudges: flows.rejudge,
-            rules: status.get().map_or(0, |predecessor| predecessor.rules),
+            rules: status.get().map_or(rules, |predecessor| predecessor.rules),
         };
         let follower = FlowFollower::open(settings, table, tier, &state, now());
         let follower = follower.map_err(|error| error.to_string())?;
