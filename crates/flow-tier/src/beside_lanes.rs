@@ -5,13 +5,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use aya::maps::MapError;
+use aya::maps::{HashMap, Map, MapData, MapError};
 use fastlane_netlink::xdp_program;
-use fastlane_steer::{ProgramError, link, program_links, program_name};
+use fastlane_steer::{ProgramArray, ProgramError, link, program_links, program_name};
 
 use crate::encoding::{self, EntranceWords};
 use crate::error::{TierError, system, table};
 use crate::kernel_tier::{KernelTier, TierPort};
+use crate::pins::Pins;
 use crate::program::PROGRAM;
 use crate::tables::Tables;
 
@@ -90,12 +91,25 @@ impl Tables {
 
     /// Gives an interface back to the program that steers to lanes, if the tier's is on it.
     pub(crate) fn return_to_lanes(&self, interface: u32) -> io::Result<()> {
-        let entrance = self.entrances.get(&interface, 0).ok();
-        let Some(index) = entrance.and_then(|it| encoding::lanes_of(&it)) else { return Ok(()) };
-        let Some(attached) = tier_program(interface) else { return Ok(()) };
-        let (program, steering) =
-            (link::open_program(attached)?, link::open_program(self.lanes.get(index)?)?);
-        exchange(interface, attached, program.as_fd(), steering.as_fd())
+        let entrance = self.entrances.get(&interface, 0);
+        entrance.map_or(Ok(()), |entrance| give_back(interface, &entrance, &self.lanes))
+    }
+
+    /// Gives all interfaces of both tiers back to the programs that steer to lanes, by the pinned
+    /// tables of a tier. Their layout may be another one: the table of programs ends with its pin,
+    /// so lanes would get nothing any more.
+    pub(crate) fn return_all(pins: &Pins) -> io::Result<()> {
+        let tables = (pins.any_table("entrances")?, pins.any_table("lanes")?);
+        let (Some(entrances), Some(lanes)) = tables else { return Ok(()) };
+        let entrances = Map::from_map_data(MapData::from_fd(entrances).map_err(system)?);
+        let entrances = HashMap::<_, u32, EntranceWords>::try_from(entrances.map_err(system)?);
+        let Ok(entrances) = entrances else { return Ok(()) }; // they are of another size
+        let lanes = ProgramArray::new(lanes.as_fd())?;
+        for found in entrances.iter() {
+            let (interface, entrance) = found.map_err(system)?;
+            give_back(interface, &entrance, &lanes)?;
+        }
+        Ok(())
     }
 
     /// Exchanges the program of another version on an interface of both tiers, if it is on it.
@@ -112,6 +126,14 @@ impl Tables {
             _ => Ok(()),
         }
     }
+}
+
+fn give_back(interface: u32, entrance: &EntranceWords, lanes: &ProgramArray) -> io::Result<()> {
+    let Some(index) = encoding::lanes_of(entrance) else { return Ok(()) };
+    let Some(attached) = tier_program(interface) else { return Ok(()) };
+    let (program, steering) =
+        (link::open_program(attached)?, link::open_program(lanes.get(index)?)?);
+    exchange(interface, attached, program.as_fd(), steering.as_fd())
 }
 
 /// Returns the program on an interface if it is that of a tier, of whatever version. Otherwise the

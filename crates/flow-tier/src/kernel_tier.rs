@@ -368,9 +368,7 @@ impl KernelTier {
 
 /// Gives the interfaces of both tiers back to lanes, if a tier is pinned.
 fn return_to_lanes(pins: &Pins) -> Result<(), TierError> {
-    let Ok(tables) = pins.tables() else { return Ok(()) };
-    let Ok(tables) = Tables::open(tables) else { return Ok(()) };
-    let returned = tables.beside_lanes().try_for_each(|it| tables.return_to_lanes(it));
+    let returned = Tables::return_all(pins);
     Ok(returned.map_err(|error| ProgramError::system(RETURNING, error))?)
 }
 

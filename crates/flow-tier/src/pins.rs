@@ -43,6 +43,24 @@ impl Pins {
         Ok([flows?, states?, status?, entrances?, exits?, lanes?, outcomes?])
     }
 
+    /// Opens a table of whatever layout, if there is one.
+    pub(crate) fn any_table(&self, name: &str) -> io::Result<Option<OwnedFd>> {
+        let entries = match fs::read_dir(&self.0) {
+            Err(error) => return absent(error).map(|()| None),
+            Ok(entries) => entries,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let found = entry.file_name();
+            let layout =
+                found.to_str().and_then(|found| found.strip_prefix(name)?.strip_prefix('-'));
+            if layout.is_some_and(|layout| layout.parse::<u32>().is_ok()) {
+                return link::open_pin(&entry.path()).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
     fn program(&self, version: u64) -> PathBuf {
         self.0.join(format!("{PROGRAM}-{version:016x}"))
     }

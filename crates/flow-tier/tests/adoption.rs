@@ -340,6 +340,44 @@ fn the_program_of_another_version_is_exchanged_under_its_flows() {
 }
 
 #[test]
+fn lanes_get_their_interface_back_from_a_tier_with_other_tables() {
+    let Some(bpf) = BpfFileSystem::mount("layout") else { return };
+    if !private("tier-layout") {
+        return;
+    }
+    configure();
+    let pins = bpf.0.join("flows");
+    let (mut tier, _) = KernelTier::open(CAPACITY, &pins).unwrap();
+    let settings = Settings { max_length: 2000, mark: 0, reenter_ifindex: 0 };
+    let mut lanes = Program::load(&Rules::new(vec![]).unwrap(), settings).unwrap();
+    lanes.attach_xdp("in", XdpMode::Native).unwrap();
+    let both = TierPort { has_lanes: true, ..port("in") };
+    tier.attach(&both).unwrap();
+    drop(tier);
+    let attached = || {
+        let attached = fastlane_netlink::xdp_program(both.index).unwrap().unwrap();
+        fastlane_steer::program_name(attached).unwrap()
+    };
+    assert_eq!(attached(), "fastlane_flows");
+    // The tables become those of another layout.
+    let tables = ["flows", "states", "status", "entrances", "exits", "lanes", "outcomes"];
+    let paths = std::fs::read_dir(&pins).unwrap().map(|entry| entry.unwrap().path());
+    for path in paths.collect::<Vec<_>>() {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if let Some(table) = tables.iter().find(|table| name.starts_with(&format!("{table}-"))) {
+            std::fs::rename(&path, pins.join(format!("{table}-1"))).unwrap();
+        }
+    }
+    let (mut tier, adoption) = KernelTier::open(CAPACITY, &pins).unwrap();
+    assert_eq!(adoption, Adoption::Loaded);
+    assert_eq!(attached(), "fastlane_xdp");
+    tier.attach(&both).unwrap();
+    assert_eq!(attached(), "fastlane_flows");
+    drop((tier, lanes));
+    KernelTier::remove(&pins).unwrap();
+}
+
+#[test]
 fn the_state_of_a_removed_flow_is_not_that_of_one_after_a_restart() {
     let Some(bpf) = BpfFileSystem::mount("serials") else { return };
     if !private("tier-serials") {
