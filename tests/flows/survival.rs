@@ -265,7 +265,7 @@ fn r19_flows_are_taken_over_by_the_next_fast_path(tier: Tier) {
     let mut keep = Command::new(binary("fastlane"));
     keep.arg("keep").arg(firewall.router.session()).args(["--seconds", "60"]);
     let keeper = Process::start(keep);
-    keeper.wait_for("descriptors kept");
+    keeper.wait_for(&format!("process {}, ", firewall.router.process.id()));
     let mut tcp = firewall.connect(8080);
     tcp.exchange(1000);
     firewall.wait_until_fast(8080);

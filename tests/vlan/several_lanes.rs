@@ -69,7 +69,7 @@ fn vlans_survive_the_fast_path() {
     let mut command = Command::new(binary("fastlane"));
     command.arg("keep").arg(&session).args(["--seconds", "60"]);
     let keeper = Process::start(command);
-    keeper.wait_for("descriptors kept");
+    keeper.wait_for(&format!("process {}, ", running.process.id()));
     let before = interface_index(&trunk);
     running.kill();
     let mut command = trunk.lab.left.command(&[]);
