@@ -52,13 +52,33 @@ impl Gnb {
 
     /// Sends a packet in a tunnel of the UPF, with a PDU session container.
     pub(crate) fn send(&self, teid: u32, pdu_type: u8, qfi: u8, inner: &UserPacket) {
-        let packet = inner.encode();
+        self.send_packet(teid, pdu_type, qfi, &inner.encode());
+    }
+
+    /// Sends any packet in a tunnel of the UPF, with a PDU session container.
+    pub(crate) fn send_packet(&self, teid: u32, pdu_type: u8, qfi: u8, packet: &[u8]) {
         let mut message = vec![0x34, GtpMessageType::G_PDU];
         message.extend((packet.len() as u16 + 8).to_be_bytes());
         message.extend(teid.to_be_bytes());
         message.extend([0, 0, 0, 0x85, 1, pdu_type << 4, qfi, 0]);
         message.extend(packet);
         self.socket.send_to(&message, (N3, GtpU::PORT)).expect("the gNB sends");
+    }
+
+    /// Waits for the next G-PDU of any packet. Returns its TEID and the packet.
+    #[track_caller]
+    pub(crate) fn receive_packet(&self) -> (u32, Vec<u8>) {
+        let end = Instant::now() + PATIENCE;
+        let mut buffer = [0; 2048];
+        while Instant::now() < end {
+            let Ok((length, _)) = self.socket.recv_from(&mut buffer) else { continue };
+            let message = GtpMessage::parse(&buffer[..length]).expect("GTP-U");
+            if message.message_type == GtpMessageType::G_PDU {
+                let packet = message.payload(&buffer[..length]).expect("a packet");
+                return (message.teid, packet.to_vec());
+            }
+        }
+        panic!("no packet reached the gNB");
     }
 
     /// Returns the next message of the UPF, if there is one within 10 ms. Answers its echo

@@ -15,6 +15,7 @@ mod life;
 mod namespaces;
 mod player;
 mod recorded_smf;
+mod router_solicitation;
 mod rule_model;
 mod side_by_side;
 mod user_packet;

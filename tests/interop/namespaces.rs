@@ -157,6 +157,16 @@ impl Site {
         &self.lab.right
     }
 
+    /// Creates another host.
+    pub(crate) fn another(&self) -> Host {
+        self.lab.another().expect("this site was allowed, too")
+    }
+
+    /// Returns the host of the UPF.
+    pub(crate) const fn upf(&self) -> &Host {
+        &self.lab.left
+    }
+
     /// Returns the host in the data network.
     pub(crate) const fn data(&self) -> &Host {
         &self.data

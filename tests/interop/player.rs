@@ -54,6 +54,11 @@ impl<'a> Player<'a> {
         }
     }
 
+    /// Returns the gNB.
+    pub(crate) const fn gnb(&self) -> &Gnb {
+        &self.gnb
+    }
+
     /// Plays a life to its end. Returns the SMF, which still has its association.
     #[track_caller]
     pub(crate) fn play(mut self, life: &Life) -> RecordedSmf {

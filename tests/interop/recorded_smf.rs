@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fastlane_pfcp::ie::{
-    FSeid, FTeid, FailedRuleId, NodeId, OffendingIe, PdrId, RecoveryTimeStamp, ReportType, UrSeqn,
-    UrrId, VolumeMeasurement,
+    FSeid, FTeid, FailedRuleId, NodeId, OffendingIe, PdrId, RecoveryTimeStamp, ReportType,
+    SourceInterface, UrSeqn, UrrId, VolumeMeasurement,
 };
 use fastlane_pfcp::{Cause, Group, Header, IeType, Message, MessageType, Writer};
 use fastlane_tests::{Host, PATIENCE};
@@ -181,7 +181,9 @@ impl RecordedSmf {
             let asked = pdi.find::<FTeid>().expect("an F-TEID").filter(FTeid::is_choose);
             let Some(asked) = asked else { continue };
             let given = created(id).unwrap_or_else(|| panic!("{name}: no F-TEID for {id:?}"));
-            assert_eq!(given.v4, Some(N3), "{name}");
+            // An SMF sends user packets to N4, which it reaches in any case.
+            let is_own = pdi.need::<SourceInterface>() == Ok(SourceInterface::CP_FUNCTION);
+            assert_eq!(given.v4, Some(if is_own { UPF } else { N3 }), "{name}");
             let known =
                 asked.choose_id.map(|choose| *self.chosen.entry(choose).or_insert(given.teid));
             assert_eq!(known.unwrap_or(given.teid), given.teid, "{name}: one TEID per CHOOSE ID");

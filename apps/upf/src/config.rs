@@ -387,7 +387,15 @@ impl Settings {
             let instances = it.network_instances.iter().filter_map(|name| self.instance(name));
             network.add(it.role, instances.collect(), &it.addresses);
         }
+        network.set_n4(&self.n4_user_plane().collect::<Vec<_>>());
         network
+    }
+
+    /// Returns the addresses of N4 at which control plane functions exchange user packets with this
+    /// process: those that are not of N3 or N9, where lanes do.
+    pub fn n4_user_plane(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        let own = self.n4.addresses.iter().copied();
+        own.filter(|address| !address.is_unspecified() && !self.is_tunnel_address(*address))
     }
 
     /// Returns true if GTP-U packets to this address are ours: it is configured on N3 or N9.

@@ -6,8 +6,8 @@
 //! (`encap`, `ip_header`), `egress` routes packets to the data network, and `deferred` does
 //! the rare work that was deferred (`deferred_queue`). `charge` accounts for a packet once
 //! nothing can prevent it from leaving. `gtpu_control` handles GTP-U messages without user data,
-//! `http_redirect` answers redirected HTTP clients, and `slow_path` exchanges messages with the
-//! slow path.
+//! `http_redirect` answers redirected HTTP clients, `control_tunnels` exchanges packets with
+//! control plane functions by the slow path, and `slow_path` exchanges messages with it.
 //!
 //! `Datapath` composes these parts. Calls go only down: the datapath calls the parts, those call
 //! the `Forwarder`, and it calls routes, buffer, queue and tables.
@@ -15,6 +15,7 @@
 mod apply;
 mod charge;
 pub mod classify;
+mod control_tunnels;
 mod deferred;
 mod deferred_queue;
 mod dl_buffer;
@@ -47,6 +48,7 @@ mod slow_path;
 use fastlane::mirror::Mirror;
 use fastlane::{App, Error, LaneInfo, Packet, PortId, Turn};
 
+use self::control_tunnels::ControlTunnels;
 use self::deferred_queue::DeferredQueue;
 use self::dl_buffer::DlBuffer;
 use self::forward::Forwarder;
@@ -68,6 +70,7 @@ use crate::config::Settings;
 use crate::config::running::{ConfigurationRecord, RunningConfig};
 use crate::rules::layout::{TeidLayout, table};
 
+pub(crate) use gtpu_message::GtpuMessage;
 pub use lane_tables::{DROP_REASON_WORDS, LaneTables};
 pub use routes::Routes;
 
@@ -89,6 +92,7 @@ struct Datapath<R> {
     gtpu: GtpuControl,
     icmp: IcmpLimiter,
     http: HttpRedirector,
+    control: ControlTunnels,
     slow_path: SlowPath,
     /// Second queue, which takes work that is deferred while the first one runs.
     spare: DeferredQueue,
@@ -153,6 +157,7 @@ impl<R: Routes> Upf<R> {
             gtpu: GtpuControl::new(gtp, teid_layout),
             icmp: IcmpLimiter::new(gtp.icmp_per_s),
             http: HttpRedirector::new(),
+            control: ControlTunnels::new(),
             slow_path: SlowPath::new(),
             spare: DeferredQueue::new(),
         };
@@ -221,9 +226,9 @@ impl<R: Routes> App for Upf<R> {
 
     fn turn(&mut self, turn: &mut Turn) {
         let Self { tables, datapath, updates, .. } = self;
-        let Datapath { forwarder, reassembler, slow_path, .. } = datapath;
+        let Datapath { forwarder, reassembler, control, slow_path, .. } = datapath;
         let context = &mut TurnContext { tables, turn };
-        if let Some(generation) = slow_path.receive(forwarder, context)
+        if let Some(generation) = slow_path.receive(forwarder, control, context)
             && let Some(updates) = updates
         {
             updates.announce(generation);

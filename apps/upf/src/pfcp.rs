@@ -28,4 +28,6 @@ pub use run::{LoopService, RunError, run};
 pub use sessions::Context;
 pub use shutdown::Shutdown;
 
-pub use crate::transactions::{LaneMessage, Outbox, Outgoing, Request, RequestKey, Requests, Tag};
+pub use crate::transactions::{
+    LaneMessage, N4Protocol, Outbox, Outgoing, Request, RequestKey, Requests, Tag,
+};

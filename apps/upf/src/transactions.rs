@@ -59,9 +59,20 @@ fn digest(seid: u64, body: &[u8]) -> u32 {
     (hash ^ hash >> 32) as u32
 }
 
+/// Protocol of a datagram on N4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum N4Protocol {
+    /// PFCP: N4.
+    Pfcp,
+    /// GTP-U: N4-u.
+    GtpU,
+}
+
 /// Datagram to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
+    /// Protocol, which has its own sockets.
+    pub protocol: N4Protocol,
     /// Our address to send from; none leaves the choice to the sender.
     pub local: Option<IpAddr>,
     /// Destination address.
@@ -71,12 +82,15 @@ pub struct Outgoing {
 }
 
 /// Message to a lane; it is a hint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaneMessage {
     /// The rules of a session have changed.
     Rules(SessionIndex),
     /// Send an echo request.
     Probe(PathMessage),
+    /// Body of a message with a packet for the UE of a session: a
+    /// [`UserPacket`](crate::rules::layout::message::UserPacket) and the packet.
+    UserPacket(Vec<u8>),
 }
 
 /// Messages collected during a call. Its creator sends and clears them.
@@ -99,9 +113,14 @@ impl Outbox {
         Self::default()
     }
 
-    /// Appends a datagram.
+    /// Appends a PFCP message.
     pub fn send(&mut self, local: Option<IpAddr>, to: SocketAddr, bytes: Vec<u8>) {
-        self.datagrams.push(Outgoing { local, to, bytes });
+        self.datagrams.push(Outgoing { protocol: N4Protocol::Pfcp, local, to, bytes });
+    }
+
+    /// Appends a GTP-U message.
+    pub fn send_gtpu(&mut self, local: Option<IpAddr>, to: SocketAddr, bytes: Vec<u8>) {
+        self.datagrams.push(Outgoing { protocol: N4Protocol::GtpU, local, to, bytes });
     }
 
     /// Appends a message to the lanes that the rules of a session have changed.

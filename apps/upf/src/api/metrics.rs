@@ -8,7 +8,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::slice_counts::SliceCounts;
 use crate::export::ExportCounts;
-use crate::pfcp::node::{DrainStatus, LimitedSessions, Statistics};
+use crate::pfcp::node::{DrainStatus, LimitedSessions, Statistics, UserPlaneOutcome};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::slices::SliceLabels;
 use crate::rules::publish::NatCounts;
@@ -261,6 +261,13 @@ impl Collector {
             "upf_pfcp_discarded",
             "PFCP datagrams discarded without a response.",
             discarded,
+        )?;
+        let outcome = |it: &UserPlaneOutcome| [("outcome", it.name().to_owned())];
+        let user_plane = it.user_plane.iter().map(|(it, count)| (outcome(it), *count));
+        page.counters(
+            "upf_n4_user_packets",
+            "GTP-U messages between control plane functions and UEs by N4, by outcome.",
+            user_plane,
         )?;
         let lanes = it.lane_messages.iter();
         let lanes = lanes.map(|(kind, count)| ([("kind", kind.to_string())], *count));

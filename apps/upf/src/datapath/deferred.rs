@@ -4,7 +4,7 @@
 use fastlane::{HoldKey, Packet, Turn};
 
 use super::Datapath;
-use super::deferred_queue::DeferredWork;
+use super::deferred_queue::{ControlPacket, DeferredWork};
 use super::forward::Forwarder;
 use super::icmp::{self, IcmpError};
 use super::inner_packet;
@@ -41,7 +41,8 @@ impl<R: Routes> Datapath<R> {
                         decision.carry_out(key, context);
                     }
                 }
-                DeferredWork::ErrorIndication { ue_packet }
+                DeferredWork::ToControl(ControlPacket { ue_packet, .. })
+                | DeferredWork::ErrorIndication { ue_packet }
                 | DeferredWork::Notification { ue_packet }
                 | DeferredWork::IcmpError { ue_packet, .. }
                 | DeferredWork::Redirect { ue_packet, .. }
@@ -105,6 +106,9 @@ impl<R: Routes> Datapath<R> {
             }
             DeferredWork::Redirect { .. } => {
                 self.http.respond(forwarder, ue_packet, packet, context)
+            }
+            DeferredWork::ToControl(ref control) => {
+                self.control.hand_over(forwarder, control, ue_packet, packet, context)
             }
             DeferredWork::ToUe { instance, due, .. } => {
                 forwarder.send_to_ue(ue_packet, instance, due, packet, context.burst())

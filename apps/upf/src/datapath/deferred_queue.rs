@@ -36,8 +36,25 @@ pub(crate) enum DeferredWork {
     Copy { ue_packet: u8, length: u32, route: TunnelRoute, outer: GtpuFields },
     /// Fragmentation of a packet into fragments of at most `room` octets.
     Fragments { ue_packet: u8, out: Egress, room: u32, due: SessionCharge },
+    /// Packet to a control plane function that no port leads to.
+    ToControl(ControlPacket),
     /// Request to resolve a neighbour.
     Resolve(IpAddr),
+}
+
+/// A packet for a control plane function that no port leads to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ControlPacket {
+    /// Index in the batch.
+    pub(crate) ue_packet: u8,
+    /// True if the GTP-U message goes on with its extension headers.
+    pub(crate) is_relayed: bool,
+    /// Length of the inner packet in octets.
+    pub(crate) length: u32,
+    /// Address of the control plane function.
+    pub(crate) peer: IpAddr,
+    pub(crate) outer: GtpuFields,
+    pub(crate) due: SessionCharge,
 }
 
 /// Queue of deferred work. It never grows beyond its initial capacity.

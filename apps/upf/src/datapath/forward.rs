@@ -7,7 +7,7 @@ use fastlane::mirror::RouteLookup;
 use fastlane::{Packet, Turn, wire};
 
 use super::classify::{Action, Charge, Decision, Path};
-use super::deferred_queue::{DeferredQueue, DeferredWork};
+use super::deferred_queue::{ControlPacket, DeferredQueue, DeferredWork};
 use super::dl_buffer::DlBuffer;
 use super::encap::{self, Container, GtpuFields, TunnelRoute};
 use super::icmp::{DueIcmpError, IcmpError};
@@ -132,6 +132,17 @@ impl<R: Routes> Forwarder<R> {
         let endpoint = TunnelEndpoint::of(path, header);
         let route = match self.next_hops.to(&self.routes, &self.ports, burst.turn, endpoint) {
             Ok(route) => route,
+            Err(reason) if path.forwarding.destination() == Destination::Control => {
+                let control = ControlPacket {
+                    ue_packet: ue_packet.number,
+                    is_relayed: is_relayed(ue_packet, path),
+                    length: inner.length,
+                    peer: endpoint.address,
+                    outer: gtpu_fields(inner.tos, path, teid, direction),
+                    due: SessionCharge { session, charge },
+                };
+                return self.send_to_control(control, reason);
+            }
             Err(reason) => return self.unreachable(endpoint.address, reason),
         };
         let outer = gtpu_fields(inner.tos, path, teid, direction);
@@ -204,6 +215,17 @@ impl<R: Routes> Forwarder<R> {
         };
         routed.push(packet, to, inner.flow_hash());
         Outcome::Routed
+    }
+
+    /// Has the slow path send a packet to a control plane function that no port leads to.
+    #[cold]
+    fn send_to_control(&mut self, control: ControlPacket, reason: DropReason) -> Outcome {
+        let is_elsewhere = matches!(reason, DropReason::NoRoute | DropReason::Loop);
+        if !is_elsewhere || self.ports.is_own(control.peer) {
+            return self.unreachable(control.peer, reason);
+        }
+        self.queue.push(DeferredWork::ToControl(control));
+        Outcome::Deferred
     }
 
     /// Drops a packet whose tunnel endpoint is unreachable now.

@@ -1,4 +1,5 @@
-//! Messages between the lane and the slow path: changed rules, paths and neighbours.
+//! Messages between the lane and the slow path: changed rules, paths, neighbours, and packets of
+//! control plane functions.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -7,6 +8,7 @@ use fastlane::{Turn, Verdict};
 use zerocopy::FromBytes;
 
 use super::classify;
+use super::control_tunnels::ControlTunnels;
 use super::encap::{Endpoints, TunnelRoute};
 use super::forward::Forwarder;
 use super::gtpu_message::{self, GtpuMessage};
@@ -29,6 +31,8 @@ enum ControlMessage {
     EchoRequest(PathMessage),
     /// A configuration of this generation is in shared memory.
     Configuration(u64),
+    /// A packet of a control plane function, which its tunnels have copied.
+    UserPacket,
     Unknown,
 }
 
@@ -92,6 +96,7 @@ impl SlowPath {
     pub(crate) fn receive<R: Routes>(
         &mut self,
         forwarder: &mut Forwarder<R>,
+        control: &mut ControlTunnels,
         context: &mut TurnContext<'_>,
     ) -> Option<u64> {
         let mut announced = None;
@@ -109,6 +114,7 @@ impl SlowPath {
                         .map_or(ControlMessage::Unknown, |(generation, _)| {
                             ControlMessage::Configuration(generation)
                         }),
+                    kind::USER_PACKET if control.take(message.body) => ControlMessage::UserPacket,
                     _ => ControlMessage::Unknown,
                 },
             };
@@ -120,6 +126,7 @@ impl SlowPath {
                     self.send_echo_request(forwarder, &request, context);
                 }
                 ControlMessage::Configuration(generation) => announced = Some(generation),
+                ControlMessage::UserPacket => control.deliver(forwarder, context),
                 ControlMessage::Unknown => {}
             }
         }

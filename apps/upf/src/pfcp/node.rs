@@ -7,6 +7,7 @@ mod admission;
 mod association_client;
 mod association_server;
 mod attach;
+mod discarded;
 mod dispatch;
 mod drain;
 mod drain_state;
@@ -17,8 +18,10 @@ mod quotas;
 mod report_receivers;
 mod session_followers;
 mod smf_set;
+mod statistics;
+mod user_plane;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::DerefMut;
 
@@ -34,6 +37,7 @@ use self::drain_state::DrainState;
 use self::heartbeat::Heartbeats;
 use self::quotas::Quotas;
 use self::session_followers::{RecoverySet, SessionCounts};
+use self::user_plane::UserPlaneRates;
 use super::access_list::AccessList;
 use super::associations::{Association, Associations};
 use super::overload::{Limiter, Overload, VALIDITY};
@@ -42,16 +46,18 @@ use super::sessions::Sessions;
 use super::{Outbox, Request, Requests};
 use crate::config::Settings;
 use crate::config::addresses::is_link_local;
-use crate::rules::layout::slices::SliceLabels;
 use crate::time::{MILLISECOND, Now, SECOND};
 use crate::transactions::{ResponseCache, SEQUENCES};
 use crate::usage::{ReportContext, Usage, UsageStatistics};
 
 pub use self::admission::SourceFault;
 pub use self::attach::{AttachError, Keep, NodeRecord, NodeTables};
+pub use self::discarded::Discarded;
 pub use self::drain::DrainStatus;
 pub use self::node_messages::Identity;
 pub use self::quotas::{EstablishmentOutcome, LimitedSessions};
+pub use self::statistics::Statistics;
+pub use self::user_plane::UserPlaneOutcome;
 
 /// Writer of the node record, owned or shared.
 pub type Cell<V> = Box<dyn DerefMut<Target = RecordWriter<V>> + Send>;
@@ -80,6 +86,7 @@ pub struct Node {
     /// Time of the last refusal as congestion, in nanoseconds of `CLOCK_MONOTONIC`.
     congested_at: Option<u64>,
     versions: Limiter,
+    user_plane: UserPlaneRates,
     sessions: Sessions,
     usage: Usage,
     /// Time at which `usage` has work.
@@ -170,6 +177,7 @@ impl Node {
             quotas: Quotas::new(settings),
             congested_at: None,
             versions: Limiter::new(VERSION_ANSWERS, VERSION_ANSWERS),
+            user_plane: UserPlaneRates::new(),
             sessions,
             usage,
             usage_at: now.monotonic,
@@ -344,7 +352,7 @@ impl Node {
         self.deadline(now)
     }
 
-    /// Handles a datagram sent by `from` to our address `local`.
+    /// Handles a PFCP datagram sent by `from` to our address `local`.
     pub fn receive(
         &mut self,
         now: Now,
@@ -355,6 +363,19 @@ impl Node {
     ) {
         let cx = &mut NodeContext { node: self, now, out };
         dispatch::datagram(cx, RequestPath { from, local }, datagram);
+    }
+
+    /// Handles a GTP-U datagram sent by `from` to our N4 address `local`.
+    pub fn receive_gtpu(
+        &mut self,
+        now: Now,
+        local: IpAddr,
+        from: SocketAddr,
+        datagram: &[u8],
+        out: &mut Outbox,
+    ) {
+        let cx = &mut NodeContext { node: self, now, out };
+        user_plane::datagram(cx, RequestPath { from, local }, datagram);
     }
 
     /// Returns true if sessions of an association are being removed.
@@ -409,111 +430,6 @@ impl Node {
         let cause = cause_of(&message);
         self.count_answer(message.header.message_type, cause);
         cause
-    }
-}
-
-/// Counters of the PFCP server. They are monotonic during the life of the process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Received messages by message type, including discarded ones with a valid header.
-    pub received: BTreeMap<u8, u64>,
-    /// Responses sent by message type and cause (0 without one), without retransmissions.
-    pub answered: BTreeMap<(u8, u8), u64>,
-    /// Requests sent by message type, without retransmissions.
-    pub requested: BTreeMap<u8, u64>,
-    /// Responses received by message type and cause (0 without one).
-    pub answers: BTreeMap<(u8, u8), u64>,
-    /// Requests without response by message type.
-    pub unanswered: BTreeMap<u8, u64>,
-    /// Responses repeated for retransmitted requests.
-    pub repeated: u64,
-    /// Requests refused because of their source, by message type and reason.
-    pub sources_refused: BTreeMap<(u8, SourceFault), u64>,
-    /// Establishments by slice, DNN and outcome.
-    pub establishments: BTreeMap<(SliceLabels, EstablishmentOutcome), u64>,
-    /// Establishments refused because of the limits of their SMF, by the entry of `app.n4.limits`
-    /// and limit.
-    pub smfs_refused: BTreeMap<(String, EstablishmentOutcome), u64>,
-    /// Discarded datagrams by reason.
-    pub discarded: BTreeMap<Discarded, u64>,
-    /// Associations set up.
-    pub associations_up: u64,
-    /// Associations released.
-    pub associations_released: u64,
-    /// Associations whose peer became silent.
-    pub associations_lost: u64,
-    /// Detected restarts of peers.
-    pub restorations: u64,
-    /// Sessions removed because their association ended or their peer restarted.
-    pub sessions_removed: u64,
-    /// GTP-U path failures.
-    pub paths_failed: u64,
-    /// GTP-U path recoveries.
-    pub paths_recovered: u64,
-    /// End markers that lanes could not send in time.
-    pub end_markers_given_up: u64,
-    /// Lane messages by kind.
-    pub lane_messages: BTreeMap<u32, u64>,
-    /// Datagrams that could not be sent.
-    pub send_failed: u64,
-    /// Failed table writes.
-    pub table_failed: u64,
-}
-
-/// Reason why a datagram, or a message in it, was discarded without response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Discarded {
-    /// Malformed message: shorter than its header, or longer than the datagram.
-    Malformed,
-    /// Other protocol version, beyond the rate limit of responses.
-    Version,
-    /// Unknown message type, or one that is not sent to a UPF.
-    MessageType,
-    /// Flag S does not match the message type.
-    SeidFlag,
-    /// Response without a request.
-    Unsolicited,
-    /// A mandatory IE is missing in a heartbeat or a response.
-    MissingIe,
-    /// Too many messages in a datagram.
-    Bundle,
-    /// Sessions of the association are being removed; the peer retransmits.
-    Busy,
-}
-
-impl Discarded {
-    /// All discard reasons.
-    pub const ALL: [Self; 8] = [
-        Self::Malformed,
-        Self::Version,
-        Self::MessageType,
-        Self::SeidFlag,
-        Self::Unsolicited,
-        Self::MissingIe,
-        Self::Bundle,
-        Self::Busy,
-    ];
-
-    /// Returns the name used in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::Version => "version",
-            Self::MessageType => "message_type",
-            Self::SeidFlag => "seid_flag",
-            Self::Unsolicited => "unsolicited",
-            Self::MissingIe => "missing_ie",
-            Self::Bundle => "bundle",
-            Self::Busy => "busy",
-        }
-    }
-}
-
-impl Statistics {
-    /// Counts a discarded datagram or message.
-    pub fn discard(&mut self, reason: Discarded) {
-        *self.discarded.entry(reason).or_default() += 1;
     }
 }
 

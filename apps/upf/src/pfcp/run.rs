@@ -12,8 +12,8 @@ use super::neighbours::Neighbours;
 use super::node::{AttachError, Keep, NodeTables};
 use super::reload::{self, ConfigurationFile, ConfigurationStore, Reloader};
 use super::resolver::Resolver;
-use super::sockets::{SocketError, Sockets};
-use super::{LaneMessage, Node, Outbox, Shutdown};
+use super::sockets::{Incoming, SocketError, Sockets};
+use super::{LaneMessage, N4Protocol, Node, Outbox, Shutdown};
 use crate::config::Settings;
 use crate::config::running::RunningConfig;
 use crate::rules::layout::message::{SessionEvent, kind};
@@ -189,7 +189,7 @@ fn serve_process(
     if event_loop.sockets.is_empty() {
         // Only one process can write the tables, so the addresses are free now or soon.
         let settings = &event_loop.running.settings;
-        *event_loop.sockets = Sockets::bind(&settings.n4, Neighbours::new(settings))?;
+        *event_loop.sockets = Sockets::bind(settings, Neighbours::new(settings))?;
     }
     let mut messages = slow.messages()?;
     if let Err(reason) = store.commit(event_loop.running, &mut messages) {
@@ -308,6 +308,7 @@ fn serve(
         if let Some(next) = reloader.next.take() {
             return Ok(LoopEnd::Reload(Box::new(next)));
         }
+        sockets.bind_missing(Now::read());
         if resolver.as_mut().is_some_and(|resolver| resolver.collect()) {
             set_peer_addresses(node, resolver.as_ref());
         }
@@ -374,8 +375,13 @@ fn sleep(
 /// Handles the datagrams of a socket.
 fn datagrams(node: &mut Node, sockets: &mut Sockets, index: usize, now: Now, out: &mut Outbox) {
     for _ in 0..DATAGRAMS {
-        let Some((local, from, bytes)) = sockets.receive(index) else { return };
-        node.receive(now, local, from, bytes, out);
+        let Some(Incoming { protocol, local, from, bytes }) = sockets.receive(index) else {
+            return;
+        };
+        match protocol {
+            N4Protocol::Pfcp => node.receive(now, local, from, bytes, out),
+            N4Protocol::GtpU => node.receive_gtpu(now, local, from, bytes, out),
+        }
     }
 }
 
@@ -421,6 +427,11 @@ fn flush(
             }
             LaneMessage::Probe(probe) => {
                 messages.send_value(0, kind::PROBE, &probe);
+            }
+            LaneMessage::UserPacket(body) => {
+                for lane in 0..messages.lanes() {
+                    messages.send(lane, kind::USER_PACKET, &body);
+                }
             }
         }
     }

@@ -290,6 +290,9 @@ pub mod message {
         pub const PROBE: u32 = 17;
         /// A number (u64): the configuration of this generation is in the table `configuration`.
         pub const CONFIGURATION: u32 = 18;
+        /// A [`UserPacket`](super::UserPacket), and behind it an IP packet of a control plane
+        /// function for the UE of a session.
+        pub const USER_PACKET: u32 = 19;
     }
 
     /// Event of a session. The session's pending event is the reliable notification, its state the
@@ -323,6 +326,21 @@ pub mod message {
         pub fn about(session: SessionIndex, at: u64) -> Self {
             Self { session: session.0, at, ..Self::new_zeroed() }
         }
+    }
+
+    /// Header of a packet that a control plane function sent in a tunnel of a session.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+    #[repr(C)]
+    pub struct UserPacket {
+        /// Session index.
+        pub session: u32,
+        /// TEID in which it arrived.
+        pub teid: u32,
+    }
+
+    impl UserPacket {
+        /// Maximum length of the packet, in octets.
+        pub const MAX_LENGTH: usize = 2048;
     }
 
     /// Message about a path to a peer, or one of its tunnels.

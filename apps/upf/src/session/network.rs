@@ -17,8 +17,8 @@ use fastlane_pfcp::{Group, IeType};
 
 use super::{InstanceId, Refusal, Role, Source};
 
-/// Addresses of a peer in both families.
-type PeerAddresses = (Option<Ipv4Addr>, Option<Ipv6Addr>);
+/// Addresses in both families.
+type AddressPair = (Option<Ipv4Addr>, Option<Ipv6Addr>);
 
 /// Index of all network instances that the settings do not name. It is the same for every
 /// configuration, because rules and keys in the tables outlive a reload.
@@ -30,6 +30,8 @@ pub struct Network {
     /// Names by index; empty for an index whose name is no longer configured.
     names: Vec<String>,
     interfaces: Vec<LocalInterface>,
+    /// First address of N4 of each family, for tunnels of control plane functions.
+    n4: AddressPair,
 }
 
 /// User plane interface with our first address of each family.
@@ -52,21 +54,26 @@ impl Network {
     /// Creates the table from the names of the network instances, in the order of their indices.
     #[must_use]
     pub const fn new(names: Vec<String>) -> Self {
-        Self { names, interfaces: Vec::new() }
+        Self { names, interfaces: Vec::new(), n4: (None, None) }
     }
 
     /// Adds the next interface of the settings, with the network instances that it lists and our
     /// GTP-U addresses, of which the first of each family is used.
     pub fn add(&mut self, role: Role, instances: Vec<InstanceId>, addresses: &[IpAddr]) {
-        let v4 = addresses.iter().find_map(|address| match address {
-            IpAddr::V4(address) => Some(*address),
-            IpAddr::V6(_) => None,
-        });
-        let v6 = addresses.iter().find_map(|address| match address {
-            IpAddr::V6(address) => Some(*address),
-            IpAddr::V4(_) => None,
-        });
+        let (v4, v6) = first_of_each(addresses);
         self.interfaces.push(LocalInterface { instances, role, v4, v6 });
+    }
+
+    /// Sets our addresses on N4 at which control plane functions send user packets. Without any,
+    /// they send them to an interface for tunnels.
+    pub fn set_n4(&mut self, addresses: &[IpAddr]) {
+        self.n4 = first_of_each(addresses);
+    }
+
+    /// Returns our addresses on N4 if packets from `source` arrive there.
+    fn n4_of(&self, source: Source) -> Option<AddressPair> {
+        let has_any = self.n4.0.is_some() || self.n4.1.is_some();
+        (source == Source::Control && has_any).then_some(self.n4)
     }
 
     /// Returns the index of all network instances that the settings do not name.
@@ -131,27 +138,35 @@ impl Network {
         meant.is_some_and(|meant| self.tunnels(instance).any(|it| std::ptr::eq(it, meant)))
     }
 
-    /// Returns our addresses for a tunnel with packets from `source`: in `instance` if it is given,
-    /// and on the interface where such packets usually arrive.
+    /// Returns our addresses for a tunnel with packets from `source`: on N4 if it is the CP
+    /// function, else in `instance` if it is given, and on the interface where such packets usually
+    /// arrive.
     #[must_use]
     pub fn endpoint(
         &self,
         instance: Option<InstanceId>,
         source: Source,
     ) -> Option<(Option<Ipv4Addr>, Option<Ipv6Addr>)> {
+        if let Some(n4) = self.n4_of(source) {
+            return Some(n4);
+        }
         let first = role_of(source);
         let interface = self.tunnels(instance).min_by_key(|it| it.role != first)?;
         Some((interface.v4, interface.v6))
     }
 
     /// Returns our addresses for a tunnel like [`endpoint`](Self::endpoint), if no other interface
-    /// of the role could be meant. The CP function sends by any role where there is no N3.
+    /// of the role could be meant. Without an address of N4, the CP function sends by any role
+    /// where there is no N3.
     #[must_use]
     pub fn only_endpoint(
         &self,
         instance: Option<InstanceId>,
         source: Source,
     ) -> Option<(Option<Ipv4Addr>, Option<Ipv6Addr>)> {
+        if let Some(n4) = self.n4_of(source) {
+            return Some(n4);
+        }
         let role = role_of(source);
         let has_role = self.tunnels(instance).any(|it| it.role == role);
         let is_any = source == Source::Control && !has_role;
@@ -172,11 +187,21 @@ impl Network {
     /// Returns the address of a peer that we can send to: the IPv4 address if an
     /// interface for the network instance has one, too, else the IPv6 address.
     #[must_use]
-    pub fn peer(&self, addresses: PeerAddresses, instance: Option<InstanceId>) -> Option<IpAddr> {
+    pub fn peer(&self, addresses: AddressPair, instance: Option<InstanceId>) -> Option<IpAddr> {
         let (v4, v6) = addresses;
         let v4 = v4.filter(|_| self.tunnels(instance).any(|it| it.v4.is_some()));
         let v6 = v6.filter(|_| self.tunnels(instance).any(|it| it.v6.is_some()));
         v4.map(IpAddr::V4).or(v6.map(IpAddr::V6))
+    }
+
+    /// Returns the address of a CP function that we can send to: the IPv4 address if N4 or an
+    /// interface for tunnels has one, too, else the IPv6 address.
+    #[must_use]
+    pub fn control_peer(&self, addresses: AddressPair) -> Option<IpAddr> {
+        let (v4, v6) = addresses;
+        let v4 = v4.filter(|_| self.n4.0.is_some()).map(IpAddr::V4);
+        let v6 = v6.filter(|_| self.n4.1.is_some()).map(IpAddr::V6);
+        v4.or(v6).or_else(|| self.peer(addresses, None))
     }
 
     /// Returns what stands for a network instance in rules for tunnels: itself if an interface
@@ -269,9 +294,22 @@ impl Network {
     }
 }
 
-/// Returns the role of the interface on which tunnelled packets from `source` usually arrive. N4-u
-/// has no interface of its own: the CP function sends to that of the access network, which is where
-/// the session's own tunnel ends.
+/// Returns the first address of each family.
+fn first_of_each(addresses: &[IpAddr]) -> AddressPair {
+    let v4 = addresses.iter().find_map(|address| match address {
+        IpAddr::V4(address) => Some(*address),
+        IpAddr::V6(_) => None,
+    });
+    let v6 = addresses.iter().find_map(|address| match address {
+        IpAddr::V6(address) => Some(*address),
+        IpAddr::V4(_) => None,
+    });
+    (v4, v6)
+}
+
+/// Returns the role of the interface on which tunnelled packets from `source` usually arrive. Where
+/// lanes have the address of N4, the CP function sends to the access network's interface, which is
+/// where the session's own tunnel ends.
 const fn role_of(source: Source) -> Role {
     match source {
         Source::Access | Source::Control => Role::N3,
@@ -372,5 +410,23 @@ mod tests {
         assert_eq!(of(&n9), Some(N9));
         n9.add(Role::N9, vec![], &[[10, 9, 1, 1].into()]);
         assert_eq!(of(&n9), None);
+    }
+
+    #[test]
+    fn the_cp_function_sends_to_n4_where_that_has_an_address_of_its_own() {
+        let mut network = network(&["internet"], &[], &[], &[&[0]]);
+        let n4: [IpAddr; 3] =
+            [[10, 4, 0, 1].into(), [10, 4, 0, 2].into(), "fd04::1".parse().unwrap()];
+        network.set_n4(&n4);
+        let own = Some((Some([10, 4, 0, 1].into()), Some("fd04::1".parse().unwrap())));
+        assert_eq!(network.endpoint(Some(0), Source::Control), own);
+        assert_eq!(network.only_endpoint(Some(0), Source::Control), own);
+        assert_eq!(v4(&network, Some(0), Source::Access), Some(N3));
+        // N3 has IPv4 only.
+        let peer = (None, Some("fd04::2".parse().unwrap()));
+        assert_eq!(network.peer(peer, None), None);
+        assert_eq!(network.control_peer(peer), Some("fd04::2".parse().unwrap()));
+        network.set_n4(&[]);
+        assert_eq!(network.control_peer(peer), None);
     }
 }

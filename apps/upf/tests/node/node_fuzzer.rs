@@ -68,6 +68,8 @@ impl NodeFuzzer {
                 let bytes = &self.datagram(bytes)[..];
                 let from = (Ipv4Addr::new(192, 0, 2, 100 + what % 4), 8805);
                 self.node.receive(self.now, UPF, SocketAddr::from(from), bytes, &mut out);
+                // The same octets as GTP-U.
+                self.node.receive_gtpu(self.now, UPF, SocketAddr::from(from), bytes, &mut out);
                 let sent: usize = out.datagrams.iter().map(|datagram| datagram.bytes.len()).sum();
                 assert!(sent <= MOST, "{sent} octets for {}", bytes.len());
                 self.learn(&out);

@@ -18,6 +18,7 @@ mod mtu_page;
 mod nat44;
 mod outer_fragments;
 mod packet_properties;
+mod packets_of_smf;
 mod ue_to_ue;
 mod uplink;
 

@@ -1,5 +1,6 @@
 //! Reception of datagrams and lane messages: parsing, duplicate detection and dispatch.
 
+use fastlane::table::messages::PUNT;
 use fastlane_pfcp::ie::{FSeid, RecoveryTimeStamp};
 use fastlane_pfcp::{Cause, Fault, HeaderError, Message, MessageType};
 
@@ -10,6 +11,7 @@ use super::session_followers::SessionChange;
 use super::{
     Discarded, NodeContext, RequestPath, admission, association_client, association_server,
     cause_of, drain, heartbeat, node_messages, peer_search, report_receivers, session_followers,
+    user_plane,
 };
 use crate::pfcp::associations::association_record::unmapped;
 use crate::pfcp::{Context, NodeName, Request, RequestKey, Tag};
@@ -393,6 +395,7 @@ pub(super) fn lane_message(cx: &mut NodeContext<'_>, of_kind: u32, body: &[u8]) 
                 cx.out.find_out(unmapped(message.peer));
             }
         }
+        PUNT => user_plane::punted(cx, body),
         _ => {}
     }
     cx.node.keep_sequences();

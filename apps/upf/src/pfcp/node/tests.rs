@@ -11,6 +11,7 @@ mod session_requests;
 mod smf_sets;
 mod sources;
 mod strangers;
+mod user_packets;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

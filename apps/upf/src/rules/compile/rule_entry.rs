@@ -346,9 +346,12 @@ fn outer_path(
         }
         (None, None) => return Err(error),
     }
-    // N4-u leaves by any interface.
-    let named = forwarding.instance.filter(|_| forwarding.destination != Destination::Control);
-    match network.peer((outer.v4, outer.v6), named).ok_or(error)? {
+    let addresses = (outer.v4, outer.v6);
+    let peer = match forwarding.destination {
+        Destination::Control => network.control_peer(addresses),
+        _ => network.peer(addresses, forwarding.instance),
+    };
+    match peer.ok_or(error)? {
         IpAddr::V4(v4) => path.forwarding.peer = v4.octets(),
         IpAddr::V6(v6) => {
             path.peer6 = v6.octets();

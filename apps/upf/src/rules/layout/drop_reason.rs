@@ -39,13 +39,18 @@ macro_rules! causes {
                         | Self::ReassemblyRefused
                         | Self::IcmpNoSource
                         | Self::NatMappingMade
+                        | Self::FromControl
+                        | Self::FromControlDropped
                 )
             }
 
             /// Returns true if packets of users are lost by it.
             #[must_use]
             pub const fn is_drop(self) -> bool {
-                let is_loss_afterwards = matches!(self, Self::HoldDiscarded | Self::HoldLost);
+                let is_loss_afterwards = matches!(
+                    self,
+                    Self::HoldDiscarded | Self::HoldLost | Self::FromControlDropped
+                );
                 let is_other = matches!(
                     self,
                     Self::ForwardedUplink
@@ -60,6 +65,7 @@ macro_rules! causes {
                         | Self::ErrorIndicationReceived
                         | Self::ErrorIndicationIgnored
                         | Self::EndMarkerReceived
+                        | Self::ToControl
                 );
                 is_loss_afterwards || !is_other && !self.is_additional()
             }
@@ -211,4 +217,14 @@ causes! {
     NatProtocol = "nat_protocol",
     /// NAT mappings made.
     NatMappingMade = "nat_mapping_made",
+    /// Handed to the slow path, which sends it to the control plane function (N4-u).
+    ToControl = "to_control",
+    /// Packet for the control plane function that the slow path could not take: above the rate, or
+    /// its messages are full.
+    ToControlBusy = "to_control_busy",
+    /// Packets of control plane functions that the slow path handed to a lane, sent.
+    FromControl = "from_control",
+    /// Packets of control plane functions that the slow path handed to a lane, dropped: the rules
+    /// stop them, or their tunnel is unreachable.
+    FromControlDropped = "from_control_dropped",
 }
