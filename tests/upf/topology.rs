@@ -307,9 +307,12 @@ impl Setup {
             app["gtp"]["probe-s"] = json!(PROBE_S);
             (app["gtp"]["t3-ms"], app["gtp"]["n3"]) = (json!(500), json!(2));
         }
+        // Mutants of an address that is not allowed would take all its associations.
+        if matches!(group, Group::Node | Group::Soak) {
+            app["n4"]["allow"] = json!(["10.40.0.0/24", "fd40::/64"]);
+        }
         if group == Group::Node {
             app["n4"]["peers"] = json!([variant.n4(9)]);
-            app["n4"]["allow"] = json!(["10.40.0.0/24", "fd40::/64"]);
         }
         if group == Group::Limits {
             app["teid"] = json!("smf");

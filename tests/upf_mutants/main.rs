@@ -61,8 +61,9 @@ fn start(lab: &UpfLab, sessions: u32) -> Upf {
         let address = format!("{}/24", requests::function(number).address);
         lab.hosts.right.run(&["ip", "address", "add", &address, "dev", "n4"]);
     }
-    let n4 = json!({"addresses": ["10.40.0.1"], "t1-ms": 1000, "n1": 3, "heartbeat-s": 1,
-                    "release-s": 0});
+    // Mutants of an address that is not allowed would take all its associations.
+    let n4 = json!({"addresses": ["10.40.0.1"], "allow": ["10.40.0.0/24"], "t1-ms": 1000, "n1": 3,
+                    "heartbeat-s": 1, "release-s": 0});
     let interfaces = json!({
         "n3": {"port": "n3", "role": "n3", "network-instances": ["access"],
                "addresses": ["10.30.0.1", "fd30::1"]},

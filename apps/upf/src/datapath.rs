@@ -70,6 +70,7 @@ use crate::config::Settings;
 use crate::config::running::{ConfigurationRecord, RunningConfig};
 use crate::rules::layout::{TeidLayout, table};
 
+#[cfg(feature = "control-plane")]
 pub(crate) use gtpu_message::GtpuMessage;
 pub use lane_tables::{DROP_REASON_WORDS, LaneTables};
 pub use routes::Routes;
