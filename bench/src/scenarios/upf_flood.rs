@@ -87,15 +87,17 @@ struct FloodResults {
     bursts: Figure,
     times: Figure,
     loss: Figure,
+    pauses: Figure,
     answers: Figure,
     /// CPU time of the lane per frame, under the last of the loads and at capacity.
     saturated: Pairs,
     /// 99th percentile of the one-way time of each round, by load and contender.
     p99: [[Vec<f64>; 2]; LOADS.len()],
-    /// Accounts by load and contender: of all rounds, and of the turns in which the lane kept its
-    /// pace.
+    /// Accounts by load and contender: of all rounds, of the turns in which the lane kept its pace,
+    /// and of those in which it was not stopped either.
     accounts: [[Account; 2]; LOADS.len()],
     steady: [[Account; 2]; LOADS.len()],
+    unpaused: [[Account; 2]; LOADS.len()],
 }
 
 /// Results of a contender at one load in one round.
@@ -114,8 +116,10 @@ impl Lot {
         self.account.add(&passed.account);
         self.time += passed.time;
         self.turned.cpu += passed.turned.cpu;
+        self.turned.time += passed.turned.time;
         self.turned.turns += passed.turned.turns;
         self.turned.busy += passed.turned.busy;
+        self.turned.pauses += passed.turned.pauses;
     }
 
     /// Returns the CPU time of the lane for each frame that it received, in nanoseconds.
@@ -140,11 +144,17 @@ impl FloodResults {
             bursts: figure("upf-flood-bursts", "Frames in a turn of a flooded lane", "Load"),
             times: figure("upf-flood-times", "One way through a flooded lane, µs", "Load"),
             loss: figure("upf-flood-loss", "Users' packets lost of those due, %", "Load"),
+            pauses: figure(
+                "upf-flood-pauses",
+                "Times that a lane was stopped for 100 µs, a second",
+                "Load",
+            ),
             answers: figure("upf-flood-answers", "Answers to a flood in a second", "Answers"),
             saturated: Pairs::default(),
             p99: Default::default(),
             accounts: Default::default(),
             steady: Default::default(),
+            unpaused: Default::default(),
         }
     }
 
@@ -166,19 +176,22 @@ impl FloodResults {
             for (place, (junk, _)) in LOADS.iter().enumerate() {
                 let load = Load { good: GOOD * capacity, junk: junk * capacity };
                 let mut accounts: [Account; 2] = Default::default();
-                let mut is_present = true;
+                let (mut is_present, mut is_paused) = (true, false);
                 for second in [false, true] {
                     let who = usize::from(part.is_multiple_of(2) == second);
                     let passed = undisturbed(|| flooded[who].flood(load, turn))?;
                     accounts[who].add(&passed.account);
-                    let Turned { cpu, time, .. } = passed.turned;
+                    let Turned { cpu, time, pauses, .. } = passed.turned;
                     is_present &= cpu as f64 >= PRESENT * time as f64;
+                    is_paused |= pauses > 0;
                     lots[place][who].add(passed);
                 }
                 let before = std::mem::replace(&mut capacity, measure(flooded)?);
-                if is_present && capacity >= STEADY * before {
-                    let sums = self.steady[place].iter_mut().zip(&accounts);
-                    sums.for_each(|(sum, account)| sum.add(account));
+                let is_steady = is_present && capacity >= STEADY * before;
+                let sums =
+                    [(is_steady, &mut self.steady), (is_steady && !is_paused, &mut self.unpaused)];
+                for (_, sums) in sums.into_iter().filter(|(counts, _)| *counts) {
+                    sums[place].iter_mut().zip(&accounts).for_each(|(sum, it)| sum.add(it));
                 }
             }
         }
@@ -200,6 +213,8 @@ impl FloodResults {
         if (load, who) == (LOADS.len() - 1, 0) {
             self.saturated.ours.push(lot.cost());
         }
+        let pauses = lot.turned.pauses as f64 * 1e9 / lot.turned.time as f64;
+        self.pauses.add(contender, name, pauses);
         let Lot { mut times, account, time, .. } = lot;
         let rate = |frames: u64| frames as f64 / time.as_secs_f64() / 1e6;
         self.rates.add(contender, &format!("users' packets, {name}"), rate(account.good));
@@ -275,8 +290,11 @@ impl FloodResults {
 
         let title = "Users' packets of all rounds";
         let mut sums = Figure::new("upf-flood-packets", title, "Load", Style::Bars);
-        for (accounts, kept) in [(&self.accounts, ""), (&self.steady, " while the lane kept pace")]
-        {
+        for (accounts, kept) in [
+            (&self.accounts, ""),
+            (&self.steady, " while the lane kept pace"),
+            (&self.unpaused, " while it kept pace and was not stopped"),
+        ] {
             for ((_, name), accounts) in LOADS.iter().zip(accounts) {
                 for (who, account) in WHO.iter().zip(accounts) {
                     sums.add(&format!("{who}, due{kept}"), name, account.good as f64);
@@ -284,6 +302,7 @@ impl FloodResults {
                 }
             }
         }
-        report.figures.extend([self.rates, self.bursts, self.times, sums, self.loss, self.answers]);
+        let Self { rates, bursts, times, loss, pauses, answers, .. } = self;
+        report.figures.extend([rates, bursts, times, sums, loss, pauses, answers]);
     }
 }

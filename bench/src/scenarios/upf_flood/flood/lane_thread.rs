@@ -23,8 +23,12 @@ const CPU: usize = 1;
 const FRAMES: usize = 1024;
 const FRAME_SIZE: usize = 2048;
 const HEADROOM: usize = 192;
-/// Number of turns between two checks of the stop flag.
-const TURNS: u64 = 16;
+/// Number of turns between two checks of the stop flag and of the clock: few, because they must take
+/// less than [`PAUSE`].
+const TURNS: u64 = 2;
+/// Time that so many turns do not take, whatever is in them: a lane that takes longer was stopped by
+/// the kernel or by the host of the machine.
+const PAUSE: Duration = Duration::from_micros(100);
 /// Timeout of steps that normally complete at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -39,6 +43,8 @@ pub struct Turned {
     pub turns: u64,
     /// Number of turns that processed packets.
     pub busy: u64,
+    /// Number of times that the lane was stopped in its turns for at least 100 µs.
+    pub pauses: u64,
 }
 
 /// Lane and the client that sends frames to it.
@@ -178,11 +184,15 @@ fn serve<A: App>(
 
 fn turn<A: App>(lane: &mut Lane<A>, active: &AtomicBool) -> Turned {
     let mut turned = Turned::default();
+    let mut last = Instant::now();
     while active.load(Ordering::Relaxed) {
         for _ in 0..TURNS {
             turned.busy += u64::from(lane.turn() > 0);
         }
         turned.turns += TURNS;
+        let now = Instant::now();
+        turned.pauses += u64::from(now - last >= PAUSE);
+        last = now;
     }
     turned
 }
