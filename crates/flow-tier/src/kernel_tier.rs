@@ -239,10 +239,7 @@ impl KernelTier {
     /// tell which transmit; there all do.
     fn set_exit(&mut self, port: &TierPort) -> Result<(), TierError> {
         let index = port.index;
-        // A generic program has the frame transmitted like any other.
-        let is_able = port.mode == Some(XdpMode::Generic)
-            || fastlane_netlink::transmits_redirected(index).unwrap_or(true);
-        let transmits = is_able && !port.is_closed;
+        let transmits = self.is_able(index) && !port.is_closed;
         let is_exit = self.transmits(index);
         if transmits && !is_exit {
             let action = format!("adding `{}` to the exits of the kernel tier", port.interface);
@@ -251,12 +248,32 @@ impl KernelTier {
                 ProgramError::system(action, io::Error::other(error.to_string()))
             })?;
         } else if !transmits && is_exit {
-            let _ = self.tables.exits.remove(index); // Linux may have removed it
-            self.forget_hops().map_err(|error| {
-                ProgramError::system("forgetting the next hops of the kernel tier", error)
-            })?;
+            self.remove_exit(index)?;
+        }
+        // This port may be the first one whose frames only a driver can transmit.
+        let others: Vec<u32> = self.interfaces().filter(|it| *it != index).collect();
+        for other in others {
+            if self.transmits(other) && !self.is_able(other) {
+                self.remove_exit(other)?;
+            }
         }
         Ok(())
+    }
+
+    /// Returns true if an interface transmits what the program redirects to it. That is up to its
+    /// driver, unless the program is in generic mode on all interfaces where flows arrive: then
+    /// Linux transmits it like any packet.
+    fn is_able(&self, interface: u32) -> bool {
+        let is_generic = |it| fastlane_netlink::has_generic_xdp(it).unwrap_or(false);
+        fastlane_netlink::transmits_redirected(interface).unwrap_or(true)
+            || self.interfaces().all(is_generic)
+    }
+
+    fn remove_exit(&mut self, interface: u32) -> Result<(), TierError> {
+        let _ = self.tables.exits.remove(interface); // Linux may have removed it
+        let forgotten = self.forget_hops();
+        let action = "forgetting the next hops of the kernel tier";
+        forgotten.map_err(|error| ProgramError::system(action, error).into())
     }
 
     /// Returns true if flows leave by an interface.

@@ -554,3 +554,32 @@ fn an_interface_that_does_not_transmit_is_no_exit() {
     tier.forget_hops().unwrap();
     assert!(!is_forwarded(&mut tier));
 }
+
+/// Linux transmits what a generic program redirects like any packet. A native one needs the driver
+/// of the exit, whatever the mode of the program there.
+#[test]
+fn an_interface_that_does_not_transmit_is_an_exit_of_generic_programs_only() {
+    if !private("tier-generic-exits") {
+        return;
+    }
+    configure();
+    command("ethtool", "-K out-far gro off");
+    let mut tier = KernelTier::load(CAPACITY).unwrap();
+    let (in_port, out) = (port("in"), port("out"));
+    let generic = |port: &TierPort| TierPort { mode: Some(XdpMode::Generic), ..port.clone() };
+    tier.attach(&generic(&in_port)).unwrap();
+    tier.attach(&generic(&out)).unwrap();
+    tier.insert(&flow(0)).unwrap();
+    tier.publish(&status(now())).unwrap();
+    assert!(tier.transmits(out.index));
+    assert!(is_forwarded(&mut tier));
+    tier.detach(in_port.index).unwrap();
+    tier.attach(&in_port).unwrap();
+    assert!(!tier.transmits(out.index), "the first native program");
+    assert!(!is_forwarded(&mut tier));
+    tier.attach(&generic(&out)).unwrap();
+    assert!(!tier.transmits(out.index), "its own mode does not matter");
+    command("ethtool", "-K out-far gro on");
+    tier.attach(&generic(&out)).unwrap();
+    assert!(is_forwarded(&mut tier));
+}

@@ -11,7 +11,8 @@ use super::{Request, ask, attribute, link_header, number};
 /// Attribute of linux/if_link.h with the programs of an interface, and those inside it with the ids
 /// by mode: native, generic, offloaded.
 const IFLA_XDP: u16 = 43;
-const IFLA_XDP_IDS: [u16; 3] = [5, 6, 7];
+const IFLA_XDP_IDS: [u16; 3] = [5, GENERIC_ID, 7];
+const GENERIC_ID: u16 = 6;
 /// Length of `struct ifinfomsg`.
 const LINK_HEADER: usize = 16;
 
@@ -27,10 +28,23 @@ const TRANSMITS: u64 = 4;
 /// # Errors
 /// Returns the kernel's answer.
 pub fn xdp_program(interface: u32) -> io::Result<Option<u32>> {
+    program_of(interface, &IFLA_XDP_IDS)
+}
+
+/// Returns true if the XDP program of an interface is in generic mode: it gets packets from Linux
+/// and not from the driver, and what it redirects is transmitted as packets of Linux are.
+///
+/// # Errors
+/// Returns the kernel's answer.
+pub fn has_generic_xdp(interface: u32) -> io::Result<bool> {
+    Ok(program_of(interface, &[GENERIC_ID])?.is_some())
+}
+
+fn program_of(interface: u32, kinds: &[u16]) -> io::Result<Option<u32>> {
     let replies = ask(Request::new(libc::RTM_GETLINK, 0, &link_header(interface, 0, 0)))?;
     let xdp = replies.iter().find_map(|body| attribute(body.get(LINK_HEADER..)?, IFLA_XDP));
     let id = |xdp, kind| attribute(xdp, kind).and_then(number).filter(|id| *id > 0);
-    Ok(xdp.and_then(|xdp| IFLA_XDP_IDS.into_iter().find_map(|kind| id(xdp, kind))))
+    Ok(xdp.and_then(|xdp| kinds.iter().find_map(|kind| id(xdp, *kind))))
 }
 
 /// Returns true if an interface transmits frames that an XDP program redirects to it. The driver
