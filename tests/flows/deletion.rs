@@ -11,6 +11,7 @@ for_each_tier!(
     r10_a_deleted_connection_stops_at_once,
     r22_new_rules_judge_established_flows_again,
     r22_new_rules_judge_the_flows_of_a_predecessor,
+    r22_rules_for_each_packet_leave_all_to_linux,
     r16_a_full_table_refuses_and_has_room_again,
     r23_connections_with_a_helper_are_linuxs,
 );
@@ -96,6 +97,46 @@ fn r22_new_rules_judge_the_flows_of_a_predecessor(tier: Tier) {
         !firewall.flows(&["--port", "5354"]).is_empty()
     });
     assert!(firewall.flows(&["--port", "5353"]).is_empty());
+    firewall.router.stop();
+}
+
+/// A limit counts packets that a fast path would not show it.
+fn r22_rules_for_each_packet_leave_all_to_linux(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r22-each", &[RULES, MASQUERADE]) else { return };
+    let [limited, other] = fast_flows(&firewall);
+    // A rule for new connections only concerns no fast packet.
+    firewall.nft("insert rule inet firewall forward ct state new limit rate 1000/second accept");
+    eventually("both are fast again", || {
+        assert!(limited.exchange().is_some() && other.exchange().is_some());
+        !firewall.flows(&["--port", "5353"]).is_empty()
+            && !firewall.flows(&["--port", "5354"]).is_empty()
+    });
+    firewall.nft(
+        "insert rule inet firewall forward udp dport 5353 limit rate over 3/minute burst 8 packets \
+         drop",
+    );
+    let why = || firewall.explain("udp 10.77.0.2:4000 10.78.0.2:5353");
+    eventually("it is found", || why().starts_with("linux: `limit` in rule "));
+    let before = firewall.count("forwarded");
+    let passed = (0..12).filter(|_| limited.send().is_some()).count();
+    assert!((1..=9).contains(&passed), "{passed} of 12 packets within the limit of 8");
+    (0..5).for_each(|_| assert!(other.exchange().is_some()));
+    assert_eq!(firewall.count("forwarded"), before, "all are Linux's");
+    let offload = firewall.offload.as_ref().expect("it runs");
+    assert!(offload.stderr().contains("nothing is fast: `limit` in rule"), "{}", offload.stderr());
+    // Behind a rule that accepts established connections it concerns none of their packets.
+    firewall.nft("flush chain inet firewall forward");
+    firewall.nft(
+        "add rule inet firewall forward ct state established,related ct mark set ct mark | 1 accept
+         add rule inet firewall forward udp dport 5353 limit rate 3/minute accept
+         add rule inet firewall forward accept",
+    );
+    eventually("both are fast again", || {
+        assert!(limited.exchange().is_some() && other.exchange().is_some());
+        !firewall.flows(&["--port", "5353"]).is_empty()
+            && !firewall.flows(&["--port", "5354"]).is_empty()
+    });
+    firewall.until_forwarded(2, || assert!(limited.exchange().is_some()));
     firewall.router.stop();
 }
 

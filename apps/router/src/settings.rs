@@ -41,6 +41,9 @@ pub struct FlowsSettings {
     pub one_way: bool,
     /// True if a change of the nftables rules clears the marks, so that the rules decide again.
     pub rejudge: bool,
+    /// True if connections may be fast although a rule of nftables acts on each of their packets:
+    /// limits, logs, queues or changes them.
+    pub ignore_packet_rules: bool,
     /// Zone of the connection tracking by port, where it is not 0.
     pub zones: BTreeMap<String, u16>,
     /// True if lanes prefetch the flows of a burst, so that their cache misses overlap.
@@ -60,6 +63,7 @@ impl Default for FlowsSettings {
             mask: 1,
             one_way: false,
             rejudge: true,
+            ignore_packet_rules: false,
             zones: BTreeMap::new(),
             prefetch: true,
             grace: 5000,

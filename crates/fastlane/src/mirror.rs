@@ -33,7 +33,7 @@ use vlan_interfaces::VlanInterfaces;
 pub use fastlane_mirror::message::Link;
 pub use fastlane_mirror::{
     Error as MirrorError, FallbackReason, Family, NextHop, ReturnRoute, RouteChange, RouteListener,
-    RouteLookup, TableId, blackhole, conntrack, flows, ipsec, query,
+    RouteLookup, TableId, blackhole, conntrack, flows, ipsec, packet_rules, query,
 };
 
 /// Maximum number of neighbour probes requested of Linux per second.

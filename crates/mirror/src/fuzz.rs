@@ -11,6 +11,7 @@ use super::conntrack::{ConnectionTuple, ConntrackEvent, ConntrackEvents};
 use super::ipsec::{IpsecPolicies, IpsecPolicy};
 use super::message::{Message, Messages};
 use super::model::{Changes, LOCAL, MAIN, Model, Target};
+use super::packet_rules::RuleSearch;
 use super::publish::Publisher;
 use super::{FallbackReason, Memories, Mirror, MirrorSettings, RouteLookup};
 
@@ -51,6 +52,18 @@ pub fn ipsec(data: &[u8]) {
     let covers = policies.cover(&original, &reply);
     assert!(!covers || !policies.is_empty());
     assert_eq!(covers, policies.cover(&reply, &original), "both directions are judged");
+}
+
+/// Parses arbitrary bytes as messages about rules of nftables, and searches them for one that acts on
+/// each packet.
+pub fn packet_rules(data: &[u8]) {
+    let (mut messages, mut search) = (Messages::new(data), RuleSearch::default());
+    while let Some(Ok((header, body))) = messages.next_body() {
+        search.take(header, body);
+    }
+    if let Some(rule) = search.found {
+        assert!(!rule.what.is_empty() && rule.to_string().contains(&rule.what));
+    }
 }
 
 /// Applies messages to a model and writes the tables after every datagram of at most 256 bytes.

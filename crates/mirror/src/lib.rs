@@ -38,6 +38,7 @@ mod memories;
 pub mod message;
 pub mod model;
 mod netconf_listener;
+pub mod packet_rules;
 mod prefix;
 mod publish;
 pub mod query;

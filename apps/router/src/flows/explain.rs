@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use fastlane::mirror::conntrack::{Connection, ConnectionTuple, ConntrackListener, Groups};
 use fastlane::mirror::flows::{FlowStatus, Suitability};
 use fastlane::mirror::ipsec::PolicyReader;
+use fastlane::mirror::packet_rules::per_packet_rule;
 use fastlane::{now, slow};
 
 use super::list::{FlowList, FlowTierName, ends};
@@ -86,11 +87,14 @@ fn look_up(tuple: &ConnectionTuple, zone: u16) -> Result<Option<Connection>, Str
 }
 
 /// Returns the reason why lanes leave all flows to Linux.
-fn not_served(status: Option<FlowStatus>) -> &'static str {
-    match status {
-        None => "`router offload` has not run yet",
-        Some(status) if status.is_active == 0 => "the rules of Linux judge all connections again",
-        Some(_) => "`router offload` does not run",
+fn not_served(status: Option<FlowStatus>) -> String {
+    let Some(status) = status else { return "`router offload` has not run yet".to_owned() };
+    if status.is_active != 0 {
+        return "`router offload` does not run".to_owned();
+    }
+    match per_packet_rule() {
+        Ok(Some(rule)) => format!("{rule} acts on each packet of established connections"),
+        _ => "the rules of Linux judge all connections again".to_owned(),
     }
 }
 

@@ -11,6 +11,7 @@ use fastlane::flow_tier::KernelTier;
 use fastlane::mirror::flows::{
     FlowFollower, FlowKey, FlowRecord, FlowSettings, FlowStatistics, FlowStatus, FlowTier, PinsPath,
 };
+use fastlane::mirror::packet_rules::{PerPacketRule, per_packet_rule};
 use fastlane::now;
 use fastlane::slow::{self, SlowPath, Writer};
 use fastlane::table::{HashWriter, RecordWriter};
@@ -58,6 +59,8 @@ struct Tables {
     /// Ports of the kernel tier.
     tier_ports: Option<TierPorts>,
     pins: PinsPath,
+    /// Rule for the sake of which no flow is fast.
+    packet_rule: Option<PerPacketRule>,
 }
 
 impl Arguments {
@@ -126,6 +129,7 @@ fn follow(slow: &SlowPath, settings: &OffloadSettings, rules: u64) -> Result<u64
         Err(error) => return Err(error),
     };
     tables.rejudge_if_needed()?;
+    tables.read_rules()?;
     tables.publish(true)?;
     let taken_over = tables.follower.statistics().flows;
     eprintln!("router offload: running; {taken_over} flows taken over");
@@ -139,6 +143,7 @@ fn follow(slow: &SlowPath, settings: &OffloadSettings, rules: u64) -> Result<u64
         tables.tier_ports.as_mut().map_or(Ok(()), TierPorts::step)?;
         tables.follower.step(now()).map_err(|error| error.to_string())?;
         if tables.rejudge_if_needed()? {
+            tables.read_rules()?;
             heartbeat = 0;
         }
         if now().saturating_sub(heartbeat) >= HEARTBEAT {
@@ -181,7 +186,8 @@ impl Tables {
         };
         let follower = FlowFollower::open(settings, table, tier, &state, now());
         let follower = follower.map_err(|error| error.to_string())?;
-        Ok(Self { status, follower, settings: flows.clone(), tier_ports, pins })
+        let (settings, packet_rule) = (flows.clone(), None);
+        Ok(Self { status, follower, settings, tier_ports, pins, packet_rule })
     }
 
     /// Waits for events or until a step is due.
@@ -210,8 +216,30 @@ impl Tables {
         Ok(must)
     }
 
-    /// Publishes that the slow path lives, and whether lanes and the kernel tier may forward flows.
+    /// Looks for a rule of nftables that acts on each packet of established connections. While there
+    /// is one, all packets are Linux's.
+    fn read_rules(&mut self) -> Result<(), String> {
+        if self.settings.ignore_packet_rules {
+            return Ok(());
+        }
+        let found = per_packet_rule();
+        let found = found.map_err(|error| format!("cannot read the rules of nftables: {error}"))?;
+        match (&found, &self.packet_rule) {
+            (Some(rule), before) if before.as_ref() != Some(rule) => eprintln!(
+                "router offload: nothing is fast: {rule} acts on each packet of established \
+                 connections; accept them before it, or set app.flows.ignore-packet-rules"
+            ),
+            (None, Some(rule)) => eprintln!("router offload: {rule} is gone; flows are fast again"),
+            _ => {}
+        }
+        self.packet_rule = found;
+        Ok(())
+    }
+
+    /// Publishes that the slow path lives, and whether lanes and the kernel tier may forward flows,
+    /// unless a rule forbids it.
     fn publish(&mut self, is_active: bool) -> Result<(), String> {
+        let is_active = is_active && self.packet_rule.is_none();
         let FlowsSettings { mark, mask, one_way, grace, .. } = self.settings;
         let tier_full = self.tier_ports.as_ref().map_or(0, |ports| ports.tier().lock().full());
         let status = FlowStatus {

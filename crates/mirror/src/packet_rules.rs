@@ -1,0 +1,15 @@
+//! Rules of nftables that act on each packet of an established connection: they limit, log, queue
+//! or mark packets, change them, or depend on time or volume. Flows that lanes forward do not pass
+//! them.
+//!
+//! A rule is found by its expressions (`linux/netfilter/nf_tables.h`), in chains that forwarded
+//! packets pass. Rules behind one that accepts all established connections concern no packet of
+//! theirs, nor do those for other states (`ct state new`). Counters are no reason: they only count
+//! less.
+
+mod nft_rule;
+mod rule_reader;
+
+pub use nft_rule::PerPacketRule;
+pub(crate) use rule_reader::RuleSearch;
+pub use rule_reader::per_packet_rule;

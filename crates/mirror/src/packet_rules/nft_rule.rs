@@ -1,0 +1,246 @@
+//! What a rule does to packets of established connections.
+
+use std::fmt;
+
+use fastlane_netlink::{attribute, attributes, text};
+
+/// Attributes of a rule (`NFTA_RULE_*`).
+const TABLE: u16 = 1;
+const CHAIN: u16 = 2;
+const HANDLE: u16 = 3;
+const EXPRESSIONS: u16 = 4;
+/// Attributes of an expression, and of data in it (`NFTA_EXPR_*`, `NFTA_DATA_*`).
+const NAME: u16 = 1;
+const DATA: u16 = 2;
+const VALUE: u16 = 1;
+const VERDICT: u16 = 2;
+/// Attribute with the key of `ct` and `meta`, and those with the register that they set, if they do.
+const KEY: u16 = 2;
+const META_SOURCE: u16 = 3;
+const CT_SOURCE: u16 = 4;
+const PAYLOAD_SOURCE: u16 = 5;
+/// `NFTA_BITWISE_MASK`, `NFTA_CMP_OP` and `NFTA_CMP_DATA`, `NFTA_IMMEDIATE_DATA`.
+const MASK: u16 = 4;
+const OPERATION: u16 = 2;
+const COMPARED: u16 = 3;
+const IMMEDIATE: u16 = 2;
+const NOT_EQUAL: u32 = 1;
+/// `NFTA_LOOKUP_DREG`: the lookup is in a map.
+const MAPPED: u16 = 3;
+/// `NFTA_OBJREF_IMM_TYPE`, and the types of objects for quotas and limits.
+const OBJECT: u16 = 1;
+const QUOTA: u32 = 2;
+const LIMIT: u32 = 4;
+/// Verdict `NF_ACCEPT`.
+const ACCEPT: u32 = 1;
+/// Key `NFT_CT_STATE`, and those of volume: `NFT_CT_PKTS`, `NFT_CT_BYTES`, `NFT_CT_AVGPKT`.
+const STATE: u32 = 0;
+const VOLUME: std::ops::RangeInclusive<u32> = 14..=16;
+/// Keys of `meta`: `NFT_META_NFTRACE`, `NFT_META_PRANDOM`, and those of time.
+const TRACE: u32 = 12;
+const RANDOM: u32 = 24;
+const TIME: std::ops::RangeInclusive<u32> = 30..=32;
+/// Bit of established connections in a state of `ct`, of nftables and of xt_conntrack alike.
+const ESTABLISHED: u32 = 2;
+/// Expressions whose presence is enough.
+const EFFECTS: [&str; 7] = ["limit", "log", "quota", "queue", "dup", "fwd", "numgen"];
+/// Matches and targets of iptables-nft whose presence is enough.
+const MATCHES: [&str; 7] =
+    ["limit", "hashlimit", "quota", "statistic", "time", "connbytes", "recent"];
+const TARGETS: [&str; 9] =
+    ["LOG", "NFLOG", "NFQUEUE", "MARK", "DSCP", "TOS", "TTL", "HL", "CLASSIFY"];
+/// Offsets of flags, inverted flags and states in `struct xt_conntrack_mtinfo3`.
+const CONNTRACK_FLAGS: usize = 146;
+const CONNTRACK_INVERTED: usize = 148;
+const CONNTRACK_STATES: usize = 150;
+
+/// Rule that acts on each packet of established connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PerPacketRule {
+    /// Expression that does.
+    pub what: String,
+    /// Table and chain of the rule.
+    pub place: ChainName,
+    /// Number of the rule, as `nft -a list ruleset` shows it.
+    pub handle: u64,
+}
+
+impl fmt::Display for PerPacketRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, place: ChainName { table, chain, .. }, handle } = self;
+        write!(f, "`{what}` in rule {handle} of chain `{chain}`, table `{table}`")
+    }
+}
+
+/// Name of a chain with its table and family (`NFPROTO_*`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ChainName {
+    /// Family of the table.
+    pub family: u8,
+    /// Name of the table.
+    pub table: String,
+    /// Name of the chain.
+    pub chain: String,
+}
+
+/// A rule, as far as established connections are concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NftRule {
+    pub(super) place: ChainName,
+    pub(super) handle: u64,
+    /// Expression that acts on each packet.
+    pub(super) effect: Option<String>,
+    /// True if packets of established connections do not match.
+    pub(super) is_for_others: bool,
+    /// True if it accepts all packets of established connections.
+    pub(super) accepts_established: bool,
+}
+
+impl NftRule {
+    /// Parses the attributes of a rule; `None` if its place is missing.
+    pub(super) fn read(family: u8, rule: &[u8]) -> Option<Self> {
+        let name = |kind| attribute(rule, kind).map(text);
+        let place = ChainName { family, table: name(TABLE)?, chain: name(CHAIN)? };
+        let handle = attribute(rule, HANDLE).and_then(|it| it.first_chunk().copied());
+        let mut reading = Reading::default();
+        let list = attribute(rule, EXPRESSIONS).unwrap_or_default();
+        for (_, expression) in attributes(list) {
+            let name = attribute(expression, NAME).map(text).unwrap_or_default();
+            let data = attribute(expression, DATA).unwrap_or_default();
+            reading.take(&name, data);
+        }
+        Some(Self {
+            place,
+            handle: handle.map_or(0, u64::from_be_bytes),
+            is_for_others: reading.states.is_some_and(|states| states & ESTABLISHED == 0),
+            accepts_established: reading.accepts_established(),
+            effect: reading.effect,
+        })
+    }
+
+    /// Returns true if it acts on each packet of established connections that reaches it.
+    pub(super) fn acts(&self) -> bool {
+        self.effect.is_some() && !self.is_for_others
+    }
+}
+
+/// Expressions of a rule so far.
+#[derive(Clone, Debug, Default)]
+struct Reading {
+    effect: Option<String>,
+    /// States of connections for which it is, if it looks at nothing but them.
+    states: Option<u32>,
+    /// The last expression loaded the state of the connection.
+    is_state: bool,
+    /// Mask of the state that was loaded.
+    mask: Option<u32>,
+    /// It matches more than states.
+    has_other_matches: bool,
+    accepts: bool,
+}
+
+impl Reading {
+    fn take(&mut self, name: &str, data: &[u8]) {
+        let key = || attribute(data, KEY).and_then(be32);
+        let (was_state, mask) = (std::mem::take(&mut self.is_state), self.mask.take());
+        match name {
+            "ct" if attribute(data, CT_SOURCE).is_some() => {}
+            "ct" => {
+                self.is_state = key() == Some(STATE);
+                if key().is_some_and(|key| VOLUME.contains(&key)) {
+                    self.effect("ct bytes, packets or avgpkt");
+                }
+            }
+            "bitwise" if was_state => {
+                self.mask =
+                    attribute(data, MASK).and_then(|it| attribute(it, VALUE)).and_then(ne32);
+            }
+            "bitwise" | "counter" | "last" => {}
+            "cmp" => self.compare(mask, data),
+            "lookup" if was_state && attribute(data, MAPPED).is_some() => {
+                // A map of verdicts by states accepts established connections.
+                (self.states, self.accepts) = (Some(ESTABLISHED), true);
+            }
+            "immediate" => {
+                let verdict = attribute(data, IMMEDIATE).and_then(|it| attribute(it, VERDICT));
+                self.accepts |=
+                    verdict.and_then(|it| attribute(it, 1)).and_then(be32) == Some(ACCEPT);
+            }
+            "meta" if attribute(data, META_SOURCE).is_some() => {
+                if key() != Some(TRACE) {
+                    self.effect("meta set");
+                }
+            }
+            "meta" => {
+                self.has_other_matches = true;
+                if key().is_some_and(|key| TIME.contains(&key) || key == RANDOM) {
+                    self.effect("meta time, day, hour or random");
+                }
+            }
+            "payload" if attribute(data, PAYLOAD_SOURCE).is_some() => self.effect("payload set"),
+            "objref" => match attribute(data, OBJECT).and_then(be32) {
+                Some(QUOTA) => self.effect("quota name"),
+                Some(LIMIT) => self.effect("limit name"),
+                _ => {}
+            },
+            "match" => self.xtables(data, &MATCHES),
+            "target" => self.xtables(data, &TARGETS),
+            _ if EFFECTS.contains(&name) => self.effect(name),
+            _ => self.has_other_matches = true,
+        }
+    }
+
+    fn effect(&mut self, what: &str) {
+        self.effect.get_or_insert_with(|| what.to_owned());
+    }
+
+    /// Takes a comparison; `mask` is that of a state of which any bit must be set.
+    fn compare(&mut self, mask: Option<u32>, data: &[u8]) {
+        let operation = attribute(data, OPERATION).and_then(be32);
+        let value = attribute(data, COMPARED).and_then(|it| attribute(it, VALUE)).and_then(ne32);
+        match mask {
+            Some(mask) if (operation, value) == (Some(NOT_EQUAL), Some(0)) => {
+                self.states = Some(mask & self.states.unwrap_or(u32::MAX));
+            }
+            _ => self.has_other_matches = true,
+        }
+    }
+
+    /// Takes a match or target of iptables.
+    fn xtables(&mut self, data: &[u8], effects: &[&str]) {
+        const NAME: u16 = 1;
+        const INFO: u16 = 3;
+        let name = attribute(data, NAME).map(text).unwrap_or_default();
+        let info = attribute(data, INFO).unwrap_or_default();
+        let half = |at: usize| {
+            info.get(at..).and_then(|it| it.first_chunk()).map(|it| u16::from_ne_bytes(*it))
+        };
+        if effects.contains(&name.as_str()) {
+            self.effect(&name);
+        } else if name == "conntrack"
+            && (half(CONNTRACK_FLAGS), half(CONNTRACK_INVERTED)) == (Some(1), Some(0))
+        {
+            self.states = half(CONNTRACK_STATES).map(u32::from);
+        } else {
+            self.has_other_matches = true;
+        }
+    }
+
+    fn accepts_established(&self) -> bool {
+        let is_for_them = self.states.is_none_or(|states| states & ESTABLISHED != 0);
+        self.accepts && is_for_them && !self.has_other_matches && self.effect.is_none()
+    }
+}
+
+/// Reads a number in network order, as nftables has them outside of registers.
+pub(super) fn be32(value: &[u8]) -> Option<u32> {
+    value.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
+}
+
+/// Reads a number in the order of this machine, as registers have it.
+fn ne32(value: &[u8]) -> Option<u32> {
+    value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,290 @@
+//! Dumps of chains and rules, and the search in them.
+
+use std::collections::HashSet;
+use std::io;
+
+use fastlane_netlink::{Request, attribute, text};
+use rustix::io::Errno;
+
+use super::nft_rule::{ChainName, NftRule, PerPacketRule, be32};
+use crate::message::{Header, Messages, code};
+use crate::socket::{Received, Socket};
+
+/// `NFNL_SUBSYS_NFTABLES` and the messages `NFT_MSG_*` about chains and rules.
+const TABLES: u16 = 10 << 8;
+const NEW_CHAIN: u16 = TABLES | 3;
+const GET_CHAINS: u16 = TABLES | 4;
+const NEW_RULE: u16 = TABLES | 6;
+const GET_RULES: u16 = TABLES | 7;
+/// `struct nfgenmsg`: family, version, resource id.
+const FAMILY_HEADER: usize = 4;
+/// Families `NFPROTO_ARP` and `NFPROTO_BRIDGE`, whose chains routed packets do not pass.
+const OTHERS: [u8; 2] = [3, 7];
+/// Family `NFPROTO_NETDEV`, whose hooks have numbers of their own.
+const NETDEV: u8 = 5;
+/// Attributes of a chain (`NFTA_CHAIN_*`), and of its hook (`NFTA_HOOK_HOOKNUM`).
+const TABLE: u16 = 1;
+const NAME: u16 = 3;
+const HOOK: u16 = 4;
+const KIND: u16 = 7;
+const NUMBER: u16 = 1;
+/// Hooks `NF_INET_LOCAL_IN` and `NF_INET_LOCAL_OUT`.
+const LOCAL: [u32; 2] = [1, 3];
+/// Maximum number of attempts of a dump that is interrupted by changes.
+const ATTEMPTS: usize = 16;
+/// Answers of a kernel without nftables.
+const ABSENT: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOENT];
+
+/// Returns the first rule that acts on each packet of established connections, in the network
+/// namespace of the calling thread.
+///
+/// # Errors
+/// Returns an error if the kernel refuses the dump, for example without CAP_NET_ADMIN, or if the
+/// rules do not rest.
+pub fn per_packet_rule() -> io::Result<Option<PerPacketRule>> {
+    let socket = Socket::of_netfilter_requests();
+    let mut socket = match socket {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::PROTONOSUPPORT) => {
+            return Ok(None);
+        }
+        socket => socket?,
+    };
+    for attempt in 1..=ATTEMPTS {
+        let mut search = RuleSearch::default();
+        let sequence = attempt as u32 * 2;
+        let is_whole = dump(&mut socket, GET_CHAINS, sequence, &mut search)?
+            && dump(&mut socket, GET_RULES, sequence + 1, &mut search)?;
+        if is_whole {
+            return Ok(search.found);
+        }
+    }
+    Err(io::Error::other("the rules of nftables change all the time"))
+}
+
+/// Search for a rule that acts on each packet of established connections.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RuleSearch {
+    /// Chains that packets of established connections do not pass, or not further.
+    passed: HashSet<ChainName>,
+    /// First rule found.
+    pub(crate) found: Option<PerPacketRule>,
+}
+
+impl RuleSearch {
+    /// Takes a message of a dump of chains or rules.
+    pub(crate) fn take(&mut self, header: Header, body: &[u8]) {
+        let Some((family, attributes)) = body.split_first() else { return };
+        let attributes = attributes.get(FAMILY_HEADER - 1..).unwrap_or_default();
+        if OTHERS.contains(family) {
+            return;
+        }
+        match header.kind() {
+            NEW_CHAIN => self.take_chain(*family, attributes),
+            NEW_RULE => self.take_rule(*family, attributes),
+            _ => {}
+        }
+    }
+
+    /// Notes a chain that forwarded packets of established connections do not pass: of packets for
+    /// or from this host, or for the first packet of a connection.
+    fn take_chain(&mut self, family: u8, chain: &[u8]) {
+        let name = |kind| attribute(chain, kind).map(text);
+        let hook = attribute(chain, HOOK).and_then(|it| attribute(it, NUMBER)).and_then(be32);
+        let is_local = family != NETDEV && hook.is_some_and(|hook| LOCAL.contains(&hook));
+        let is_nat = name(KIND).is_some_and(|kind| kind == "nat");
+        if let (Some(table), Some(chain)) = (name(TABLE), name(NAME))
+            && (is_local || is_nat)
+        {
+            self.passed.insert(ChainName { family, table, chain });
+        }
+    }
+
+    fn take_rule(&mut self, family: u8, rule: &[u8]) {
+        let Some(rule) = NftRule::read(family, rule) else { return };
+        if self.found.is_some() || self.passed.contains(&rule.place) {
+            return;
+        }
+        if rule.acts() {
+            let NftRule { place, handle, effect, .. } = rule;
+            self.found = effect.map(|what| PerPacketRule { what, place, handle });
+        } else if rule.accepts_established {
+            self.passed.insert(rule.place);
+        }
+    }
+}
+
+/// Dumps objects. Returns false if changes interrupted it.
+fn dump(
+    socket: &mut Socket,
+    kind: u16,
+    sequence: u32,
+    search: &mut RuleSearch,
+) -> io::Result<bool> {
+    let request = Request::new(kind, libc::NLM_F_DUMP, &[libc::AF_UNSPEC as u8, 0, 0, 0]);
+    let mut request = request.finish();
+    request[8..12].copy_from_slice(&sequence.to_ne_bytes());
+    socket.request_from_start(&request)?;
+    let mut is_whole = true;
+    loop {
+        let Received::Messages(mut messages) = socket.receive()? else {
+            return Err(Errno::NOBUFS.into());
+        };
+        if let Some(end) = take(&mut messages, sequence, &mut is_whole, search)? {
+            let error = io::Error::from_raw_os_error(end);
+            return match Errno::from_io_error(&error) {
+                _ if end == 0 => Ok(is_whole),
+                Some(error) if ABSENT.contains(&error) => Ok(true),
+                Some(Errno::INTR | Errno::AGAIN) => Ok(false),
+                _ => Err(error),
+            };
+        }
+    }
+}
+
+/// Takes the messages of a datagram of a dump. Returns the error number of its end, 0 without an
+/// error, if it is there.
+fn take(
+    messages: &mut Messages<'_>,
+    sequence: u32,
+    is_whole: &mut bool,
+    search: &mut RuleSearch,
+) -> io::Result<Option<i32>> {
+    while let Some(message) = messages.next_body() {
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let (header, body) = message.map_err(invalid)?;
+        if header.sequence() != sequence {
+            continue; // of an earlier request
+        }
+        *is_whole &= !header.was_interrupted();
+        match i32::from(header.kind()) {
+            libc::NLMSG_DONE | libc::NLMSG_ERROR => return Ok(Some(code(body).unwrap_or(0))),
+            _ => search.take(header, body),
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    use fastlane_testing::namespace::private;
+
+    use super::*;
+
+    fn load(rules: &str) {
+        let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+        let text = format!("flush ruleset\n{rules}");
+        nft.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(nft.wait().unwrap().success(), "{rules}");
+    }
+
+    /// Returns what is found in a chain of this hook with these rules.
+    fn found(hook: &str, rules: &str) -> Option<String> {
+        let chain = format!("type filter hook {hook} priority 0; policy drop;");
+        load(&format!("table inet t {{\nchain c {{\n{chain}\n{rules}\n}}\n}}\n"));
+        per_packet_rule().unwrap().map(|rule| rule.what)
+    }
+
+    #[test]
+    fn rules_that_act_on_each_packet_of_established_connections_are_found() {
+        if !private("packet-rules") {
+            return;
+        }
+        assert_eq!(per_packet_rule().unwrap(), None, "there are none");
+        for (rule, what) in [
+            ("limit rate 10/second accept", "limit"),
+            ("ip saddr 10.0.0.1 log prefix \"seen\" accept", "log"),
+            ("quota over 10 mbytes drop", "quota"),
+            ("ct state established limit rate 10/second accept", "limit"),
+            ("ct state established,new meta mark set 7", "meta set"),
+            ("ip dscp set cs1 accept", "payload set"),
+            ("ct bytes > 1000000 drop", "ct bytes, packets or avgpkt"),
+            ("meta hour \"08:00\"-\"18:00\" accept", "meta time, day, hour or random"),
+            ("tcp dport 80 numgen random mod 2 0 drop", "numgen"),
+        ] {
+            assert_eq!(found("forward", rule).as_deref(), Some(what), "{rule}");
+            assert_eq!(found("prerouting", rule).as_deref(), Some(what), "{rule}");
+            assert_eq!(found("input", rule), None, "{rule}");
+            let accepted = format!("ct state established,related accept\n{rule}");
+            assert_eq!(found("forward", &accepted), None, "{rule}");
+        }
+        load(
+            "table ip n {
+            counter a { }
+            limit b { rate 10/second; }
+            chain c {
+            type filter hook postrouting priority 0
+            counter name a ip daddr 10.0.0.1 limit name b accept
+            }
+            }
+            ",
+        );
+        let rule = per_packet_rule().unwrap().unwrap();
+        assert_eq!(
+            rule.to_string(),
+            format!("`limit name` in rule {} of chain `c`, table `n`", rule.handle)
+        );
+        let listed =
+            Command::new("nft").args(["-a", "list", "chain", "ip", "n", "c"]).output().unwrap();
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        assert!(listed.contains(&format!("handle {}\n\t}}", rule.handle)), "{listed}");
+    }
+
+    #[test]
+    fn rules_for_other_packets_are_passed_over() {
+        if !private("other-packet-rules") {
+            return;
+        }
+        let marks = "ct state invalid log drop
+            ct state established,related counter ct mark set ct mark | 0x1 accept
+            ip saddr 10.0.0.1 limit rate 10/second accept";
+        assert_eq!(found("forward", marks), None, "the rules of the README");
+        let map = "ct state vmap { established : accept, related : accept, invalid : drop }
+            limit rate 10/second log accept";
+        assert_eq!(found("forward", map), None);
+        for rule in [
+            "ct state new limit rate 10/second log accept",
+            "tcp flags syn counter packets 0 bytes 0 tcp option maxseg size set rt mtu",
+            "meta nftrace set 1",
+            "ct mark set 7 accept",
+            "iifname \"a\" oifname \"b\" tcp dport { 80, 443 } accept",
+        ] {
+            assert_eq!(found("forward", rule), None, "{rule}");
+        }
+        // Not all established connections are accepted before it.
+        for rule in [
+            "ct state established tcp dport 80 accept",
+            "ct state established ct mark 1 accept",
+            "ct state new accept",
+            "ct state established counter",
+        ] {
+            let rules = format!("{rule}\nlimit rate 10/second accept");
+            assert_eq!(found("forward", &rules).as_deref(), Some("limit"), "{rule}");
+        }
+        // A chain that others jump to.
+        load(
+            "table ip t {
+            chain d { limit rate 10/second accept; }
+            chain c { type filter hook forward priority 0; tcp dport 80 jump d; }
+            }
+            ",
+        );
+        let place = per_packet_rule().unwrap().map(|rule| rule.place);
+        assert_eq!(place.map(|it| it.chain).as_deref(), Some("d"));
+        let nat = "type nat hook postrouting priority 100; limit rate 1/second masquerade;";
+        load(&format!("table ip t {{\nchain c {{ {nat} }}\n}}\n"));
+        assert_eq!(per_packet_rule().unwrap(), None, "only the first packet of a connection");
+        load(
+            "table arp t {
+            chain c { type filter hook input priority 0; limit rate 1/second accept; }
+            }
+            table netdev t {
+            chain c { limit rate 1/second accept; }
+            }
+            ",
+        );
+        assert_eq!(per_packet_rule().unwrap().map(|rule| rule.place.family), Some(5));
+    }
+}
