@@ -2,6 +2,7 @@
 //! part, and what cannot be is refused and changes nothing.
 
 use std::path::Path;
+use std::time::Instant;
 
 use fastlane_tests::{
     Application, Echo, LEFT, Lab, Mechanism, Process, Report, binary, eventually, measure,
@@ -274,13 +275,16 @@ fn a_load_that_asks_for_an_absent_interface_changes_nothing() {
         "to": {"af-xdp": {"interface": "absent"}},
         "when": {"load": "cpu-percent", "above": 1, "below": 0, "above-s": 1},
     });
+    let start = Instant::now();
     let macswap = Application::macswap(&lab, configuration);
     under_traffic(&lab, &macswap, || {
         macswap.process.wait_for("not switched: ");
         assert_eq!(macswap.totals().0["application"]["ports"][0]["driver"], "af-packet");
     });
     let log = macswap.process.stderr();
-    assert_eq!(log.matches("not switched: ").count(), 1, "{log}");
+    let most = 1 + start.elapsed().as_secs() / 30;
+    let told = log.matches("not switched: ").count() as u64;
+    assert!((1..=most).contains(&told), "{told} times, {most} half minutes: {log}");
     assert!(log.contains("% of a CPU, has been above 1 for ") && log.contains("absent"), "{log}");
     macswap.stop();
 }
