@@ -54,8 +54,8 @@ pub fn ipsec(data: &[u8]) {
     assert_eq!(covers, policies.cover(&reply, &original), "both directions are judged");
 }
 
-/// Parses arbitrary bytes as messages about rules of nftables, and searches them for one that acts on
-/// each packet.
+/// Parses arbitrary bytes as messages about rules of nftables, and searches them for one that acts
+/// on each packet.
 pub fn packet_rules(data: &[u8]) {
     let (mut messages, mut search) = (Messages::new(data), RuleSearch::default());
     while let Some(Ok((header, body))) = messages.next_body() {

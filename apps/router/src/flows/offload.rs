@@ -216,8 +216,8 @@ impl Tables {
         Ok(must)
     }
 
-    /// Looks for a rule of nftables that acts on each packet of established connections. While there
-    /// is one, all packets are Linux's.
+    /// Looks for a rule of nftables that acts on each packet of established connections. While
+    /// there is one, all packets are Linux's.
     fn read_rules(&mut self) -> Result<(), String> {
         if self.settings.ignore_packet_rules {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What a rule does to packets of established connections.
+//! A rule, read for what it does to packets of established connections.
 
 use std::fmt;
 
@@ -14,7 +14,8 @@ const NAME: u16 = 1;
 const DATA: u16 = 2;
 const VALUE: u16 = 1;
 const VERDICT: u16 = 2;
-/// Attribute with the key of `ct` and `meta`, and those with the register that they set, if they do.
+/// Attribute with the key of `ct` and `meta`, and those with the register that they set, if they
+/// do.
 const KEY: u16 = 2;
 const META_SOURCE: u16 = 3;
 const CT_SOURCE: u16 = 4;
@@ -31,7 +32,8 @@ const MAPPED: u16 = 3;
 const OBJECT: u16 = 1;
 const QUOTA: u32 = 2;
 const LIMIT: u32 = 4;
-/// Verdict `NF_ACCEPT`.
+/// Verdicts `NF_DROP` and `NF_ACCEPT`.
+const DROP: u32 = 0;
 const ACCEPT: u32 = 1;
 /// Key `NFT_CT_STATE`, and those of volume: `NFT_CT_PKTS`, `NFT_CT_BYTES`, `NFT_CT_AVGPKT`.
 const STATE: u32 = 0;
@@ -90,6 +92,8 @@ pub(super) struct NftRule {
     pub(super) handle: u64,
     /// Expression that acts on each packet.
     pub(super) effect: Option<String>,
+    /// True if it drops packets.
+    pub(super) drops: bool,
     /// True if packets of established connections do not match.
     pub(super) is_for_others: bool,
     /// True if it accepts all packets of established connections.
@@ -114,6 +118,7 @@ impl NftRule {
             handle: handle.map_or(0, u64::from_be_bytes),
             is_for_others: reading.states.is_some_and(|states| states & ESTABLISHED == 0),
             accepts_established: reading.accepts_established(),
+            drops: reading.drops,
             effect: reading.effect,
         })
     }
@@ -137,6 +142,7 @@ struct Reading {
     /// It matches more than states.
     has_other_matches: bool,
     accepts: bool,
+    drops: bool,
 }
 
 impl Reading {
@@ -163,8 +169,9 @@ impl Reading {
             }
             "immediate" => {
                 let verdict = attribute(data, IMMEDIATE).and_then(|it| attribute(it, VERDICT));
-                self.accepts |=
-                    verdict.and_then(|it| attribute(it, 1)).and_then(be32) == Some(ACCEPT);
+                let verdict = verdict.and_then(|it| attribute(it, 1)).and_then(be32);
+                self.accepts |= verdict == Some(ACCEPT);
+                self.drops |= verdict == Some(DROP);
             }
             "meta" if attribute(data, META_SOURCE).is_some() => {
                 if key() != Some(TRACE) {

@@ -28,8 +28,9 @@ const NAME: u16 = 3;
 const HOOK: u16 = 4;
 const KIND: u16 = 7;
 const NUMBER: u16 = 1;
-/// Hooks `NF_INET_LOCAL_IN` and `NF_INET_LOCAL_OUT`.
+/// Hooks `NF_INET_LOCAL_IN`, `NF_INET_LOCAL_OUT` and `NF_INET_INGRESS`.
 const LOCAL: [u32; 2] = [1, 3];
+const INGRESS: u32 = 5;
 /// Maximum number of attempts of a dump that is interrupted by changes.
 const ATTEMPTS: usize = 16;
 /// Answers of a kernel without nftables.
@@ -66,6 +67,8 @@ pub fn per_packet_rule() -> io::Result<Option<PerPacketRule>> {
 pub(crate) struct RuleSearch {
     /// Chains that packets of established connections do not pass, or not further.
     passed: HashSet<ChainName>,
+    /// Chains of devices, which know no connections: what they drop they drop of all.
+    of_devices: HashSet<ChainName>,
     /// First rule found.
     pub(crate) found: Option<PerPacketRule>,
 }
@@ -85,24 +88,29 @@ impl RuleSearch {
         }
     }
 
-    /// Notes a chain that forwarded packets of established connections do not pass: of packets for
-    /// or from this host, or for the first packet of a connection.
+    /// Notes a chain of a device, or one that forwarded packets of established connections do not
+    /// pass: of packets for or from this host, or for the first packet of a connection.
     fn take_chain(&mut self, family: u8, chain: &[u8]) {
         let name = |kind| attribute(chain, kind).map(text);
         let hook = attribute(chain, HOOK).and_then(|it| attribute(it, NUMBER)).and_then(be32);
         let is_local = family != NETDEV && hook.is_some_and(|hook| LOCAL.contains(&hook));
         let is_nat = name(KIND).is_some_and(|kind| kind == "nat");
-        if let (Some(table), Some(chain)) = (name(TABLE), name(NAME))
-            && (is_local || is_nat)
-        {
-            self.passed.insert(ChainName { family, table, chain });
+        let (Some(table), Some(chain)) = (name(TABLE), name(NAME)) else { return };
+        let place = ChainName { family, table, chain };
+        if family == NETDEV || hook == Some(INGRESS) {
+            self.of_devices.insert(place);
+        } else if is_local || is_nat {
+            self.passed.insert(place);
         }
     }
 
     fn take_rule(&mut self, family: u8, rule: &[u8]) {
-        let Some(rule) = NftRule::read(family, rule) else { return };
+        let Some(mut rule) = NftRule::read(family, rule) else { return };
         if self.found.is_some() || self.passed.contains(&rule.place) {
             return;
+        }
+        if rule.drops && self.of_devices.contains(&rule.place) {
+            rule.effect.get_or_insert_with(|| "drop".to_owned());
         }
         if rule.acts() {
             let NftRule { place, handle, effect, .. } = rule;
@@ -263,6 +271,13 @@ mod tests {
             let rules = format!("{rule}\nlimit rate 10/second accept");
             assert_eq!(found("forward", &rules).as_deref(), Some("limit"), "{rule}");
         }
+    }
+
+    #[test]
+    fn chains_are_known_by_their_hooks() {
+        if !private("packet-rules-of-chains") {
+            return;
+        }
         // A chain that others jump to.
         load(
             "table ip t {
@@ -286,5 +301,22 @@ mod tests {
             ",
         );
         assert_eq!(per_packet_rule().unwrap().map(|rule| rule.place.family), Some(5));
+        // Chains of devices know no connections.
+        let of_device = |hook: &str, rule: &str| {
+            let chain = format!("type filter hook {hook} device lo priority 0; {rule};");
+            load(&format!("table netdev t {{\nchain c {{ {chain} }}\n}}\n"));
+            per_packet_rule().unwrap().map(|rule| rule.what)
+        };
+        for hook in ["ingress", "egress"] {
+            let found = of_device(hook, "ip saddr 10.0.0.1 drop");
+            assert_eq!(found.as_deref(), Some("drop"), "{hook}");
+            assert_eq!(of_device(hook, "ip saddr 10.0.0.1 accept"), None, "{hook}");
+        }
+        assert_eq!(found("ingress device lo", "ip saddr 10.0.0.1 drop").as_deref(), Some("drop"));
+        assert_eq!(
+            found("forward", "ip saddr 10.0.0.1 drop"),
+            None,
+            "the first packet did not pass"
+        );
     }
 }

@@ -23,10 +23,10 @@ const CPU: usize = 1;
 const FRAMES: usize = 1024;
 const FRAME_SIZE: usize = 2048;
 const HEADROOM: usize = 192;
-/// Number of turns between two checks of the stop flag and of the clock: few, because they must take
-/// less than [`PAUSE`].
+/// Number of turns between two checks of the stop flag and of the clock: few, because they must
+/// take less than [`PAUSE`].
 const TURNS: u64 = 2;
-/// Time that so many turns do not take, whatever is in them: a lane that takes longer was stopped by
+/// Time that these turns do not take, whatever is in them: a lane that takes longer was stopped by
 /// the kernel or by the host of the machine.
 const PAUSE: Duration = Duration::from_micros(100);
 /// Timeout of steps that normally complete at once.
