@@ -1,11 +1,11 @@
 //! Rules of nftables that act on each packet of an established connection: they limit, log, queue
-//! or mark packets, change them, depend on time or volume, or drop packets in a chain of a device,
-//! which knows no connections. Flows that lanes forward do not pass them.
+//! or change packets, depend on time or volume, or drop packets in a chain of a device, which knows
+//! no connections. Flows that lanes forward do not pass them.
 //!
 //! A rule is found by its expressions (`linux/netfilter/nf_tables.h`), in chains that forwarded
 //! packets pass. Rules behind one that accepts all established connections concern no packet of
 //! theirs, nor do those for other states (`ct state new`). Counters are no reason: they only count
-//! less.
+//! less. Nor are marks: the rules of routing say whether they matter.
 
 mod nft_rule;
 mod rule_reader;

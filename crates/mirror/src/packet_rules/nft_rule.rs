@@ -38,8 +38,9 @@ const ACCEPT: u32 = 1;
 /// Key `NFT_CT_STATE`, and those of volume: `NFT_CT_PKTS`, `NFT_CT_BYTES`, `NFT_CT_AVGPKT`.
 const STATE: u32 = 0;
 const VOLUME: std::ops::RangeInclusive<u32> = 14..=16;
-/// Keys of `meta`: `NFT_META_NFTRACE`, `NFT_META_PRANDOM`, and those of time.
-const TRACE: u32 = 12;
+/// Keys of `meta`: `NFT_META_MARK`, which the routing rules decide about, and `NFT_META_NFTRACE`;
+/// `NFT_META_PRANDOM`, and those of time.
+const HARMLESS: [u32; 2] = [3, 12];
 const RANDOM: u32 = 24;
 const TIME: std::ops::RangeInclusive<u32> = 30..=32;
 /// Bit of established connections in a state of `ct`, of nftables and of xt_conntrack alike.
@@ -49,8 +50,7 @@ const EFFECTS: [&str; 7] = ["limit", "log", "quota", "queue", "dup", "fwd", "num
 /// Matches and targets of iptables-nft whose presence is enough.
 const MATCHES: [&str; 7] =
     ["limit", "hashlimit", "quota", "statistic", "time", "connbytes", "recent"];
-const TARGETS: [&str; 9] =
-    ["LOG", "NFLOG", "NFQUEUE", "MARK", "DSCP", "TOS", "TTL", "HL", "CLASSIFY"];
+const TARGETS: [&str; 8] = ["LOG", "NFLOG", "NFQUEUE", "DSCP", "TOS", "TTL", "HL", "CLASSIFY"];
 /// Offsets of flags, inverted flags and states in `struct xt_conntrack_mtinfo3`.
 const CONNTRACK_FLAGS: usize = 146;
 const CONNTRACK_INVERTED: usize = 148;
@@ -174,7 +174,7 @@ impl Reading {
                 self.drops |= verdict == Some(DROP);
             }
             "meta" if attribute(data, META_SOURCE).is_some() => {
-                if key() != Some(TRACE) {
+                if key().is_none_or(|key| !HARMLESS.contains(&key)) {
                     self.effect("meta set");
                 }
             }

@@ -206,7 +206,7 @@ mod tests {
             ("ip saddr 10.0.0.1 log prefix \"seen\" accept", "log"),
             ("quota over 10 mbytes drop", "quota"),
             ("ct state established limit rate 10/second accept", "limit"),
-            ("ct state established,new meta mark set 7", "meta set"),
+            ("ct state established,new meta priority set 1:7", "meta set"),
             ("ip dscp set cs1 accept", "payload set"),
             ("ct bytes > 1000000 drop", "ct bytes, packets or avgpkt"),
             ("meta hour \"08:00\"-\"18:00\" accept", "meta time, day, hour or random"),
@@ -256,6 +256,7 @@ mod tests {
             "ct state new limit rate 10/second log accept",
             "tcp flags syn counter packets 0 bytes 0 tcp option maxseg size set rt mtu",
             "meta nftrace set 1",
+            "meta mark set 7",
             "ct mark set 7 accept",
             "iifname \"a\" oifname \"b\" tcp dport { 80, 443 } accept",
         ] {
