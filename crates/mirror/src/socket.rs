@@ -3,13 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use fastlane_netlink::Request;
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink, XFRM};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt,
 };
 
-use super::message::{Dump, Malformed, Message, Messages};
+use super::message::{Dump, Header, Malformed, Message, Messages, code};
 
 /// Receive size for any datagram. The kernel makes none above 32 KiB, except for single messages of
 /// up to 64 KiB.
@@ -120,6 +121,42 @@ impl Socket {
     pub(super) fn request_from_start(&mut self, request: &[u8]) -> io::Result<()> {
         self.pass_over();
         self.send_all(request)
+    }
+
+    /// Requests a dump and passes its messages to `take`. Returns false if changes interrupted it.
+    ///
+    /// # Errors
+    /// Returns the error that the kernel reports, or that of reading its reply.
+    pub(super) fn dump(
+        &mut self,
+        request: Request,
+        sequence: u32,
+        mut take: impl FnMut(Header, &[u8]) -> Result<(), Malformed>,
+    ) -> io::Result<bool> {
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let mut request = request.finish();
+        request[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        self.request_from_start(&request)?;
+        let mut is_whole = true;
+        loop {
+            let Received::Messages(mut messages) = self.receive()? else {
+                return Err(Errno::NOBUFS.into());
+            };
+            while let Some(message) = messages.next_body() {
+                let (header, body) = message.map_err(invalid)?;
+                if header.sequence() != sequence {
+                    continue; // of an earlier request
+                }
+                is_whole &= !header.was_interrupted();
+                match i32::from(header.kind()) {
+                    libc::NLMSG_DONE | libc::NLMSG_ERROR => match code(body).unwrap_or(0) {
+                        0 => return Ok(is_whole),
+                        error => return Err(io::Error::from_raw_os_error(error)),
+                    },
+                    _ => take(header, body).map_err(invalid)?,
+                }
+            }
+        }
     }
 
     /// Sends a request and discards earlier acknowledgements.

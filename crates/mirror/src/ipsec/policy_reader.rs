@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
 use super::{IpsecPolicies, IpsecPolicy};
-use crate::message::{Messages, code};
 use crate::socket::{Received, Socket};
 
 /// Multicast groups `XFRMNLGRP_EXPIRE` and `XFRMNLGRP_POLICY`.
@@ -99,45 +98,11 @@ impl Sockets {
     fn dump(&mut self, policies: &mut Vec<IpsecPolicy>) -> io::Result<bool> {
         self.sequence = self.sequence.wrapping_add(1).max(1);
         let request = fastlane_netlink::Request::new(GET_POLICY, libc::NLM_F_DUMP, &[0; ID]);
-        let mut request = request.finish();
-        request[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
-        self.requests.request_from_start(&request)?;
-        let mut is_whole = true;
-        loop {
-            let Received::Messages(mut messages) = self.requests.receive()? else {
-                return Err(Errno::NOBUFS.into());
-            };
-            if let Some(end) = take(&mut messages, self.sequence, &mut is_whole, policies)? {
-                return if end == 0 {
-                    Ok(is_whole)
-                } else {
-                    Err(io::Error::from_raw_os_error(end))
-                };
+        self.requests.dump(request, self.sequence, |header, body| {
+            if header.kind() == POLICY {
+                policies.extend(IpsecPolicy::read(body)?);
             }
-        }
+            Ok(())
+        })
     }
-}
-
-/// Takes the policies of a datagram of a dump. Returns the error number of its end, 0 without an
-/// error, if it is there.
-fn take(
-    messages: &mut Messages<'_>,
-    sequence: u32,
-    is_whole: &mut bool,
-    policies: &mut Vec<IpsecPolicy>,
-) -> io::Result<Option<i32>> {
-    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    while let Some(message) = messages.next_body() {
-        let (header, body) = message.map_err(invalid)?;
-        if header.sequence() != sequence {
-            continue; // of an earlier request
-        }
-        *is_whole &= !header.was_interrupted();
-        match (header.kind(), i32::from(header.kind())) {
-            (_, libc::NLMSG_DONE | libc::NLMSG_ERROR) => return Ok(Some(code(body).unwrap_or(0))),
-            (POLICY, _) => policies.extend(IpsecPolicy::read(body).map_err(invalid)?),
-            _ => {}
-        }
-    }
-    Ok(None)
 }

@@ -7,8 +7,8 @@ use fastlane_netlink::{Request, attribute, text};
 use rustix::io::Errno;
 
 use super::nft_rule::{ChainName, NftRule, PerPacketRule, be32};
-use crate::message::{Header, Messages, code};
-use crate::socket::{Received, Socket};
+use crate::message::Header;
+use crate::socket::Socket;
 
 /// `NFNL_SUBSYS_NFTABLES` and the messages `NFT_MSG_*` about chains and rules.
 const TABLES: u16 = 10 << 8;
@@ -121,7 +121,7 @@ impl RuleSearch {
     }
 }
 
-/// Dumps objects. Returns false if changes interrupted it.
+/// Dumps objects. Returns false if changes interrupted it. A kernel without nftables has none.
 fn dump(
     socket: &mut Socket,
     kind: u16,
@@ -129,47 +129,18 @@ fn dump(
     search: &mut RuleSearch,
 ) -> io::Result<bool> {
     let request = Request::new(kind, libc::NLM_F_DUMP, &[libc::AF_UNSPEC as u8, 0, 0, 0]);
-    let mut request = request.finish();
-    request[8..12].copy_from_slice(&sequence.to_ne_bytes());
-    socket.request_from_start(&request)?;
-    let mut is_whole = true;
-    loop {
-        let Received::Messages(mut messages) = socket.receive()? else {
-            return Err(Errno::NOBUFS.into());
-        };
-        if let Some(end) = take(&mut messages, sequence, &mut is_whole, search)? {
-            let error = io::Error::from_raw_os_error(end);
-            return match Errno::from_io_error(&error) {
-                _ if end == 0 => Ok(is_whole),
-                Some(error) if ABSENT.contains(&error) => Ok(true),
-                Some(Errno::INTR | Errno::AGAIN) => Ok(false),
-                _ => Err(error),
-            };
-        }
+    let dumped = socket.dump(request, sequence, |header, body| {
+        search.take(header, body);
+        Ok(())
+    });
+    match dumped {
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(error) if ABSENT.contains(&error) => Ok(true),
+            Some(Errno::INTR | Errno::AGAIN) => Ok(false),
+            _ => Err(error),
+        },
+        is_whole => is_whole,
     }
-}
-
-/// Takes the messages of a datagram of a dump. Returns the error number of its end, 0 without an
-/// error, if it is there.
-fn take(
-    messages: &mut Messages<'_>,
-    sequence: u32,
-    is_whole: &mut bool,
-    search: &mut RuleSearch,
-) -> io::Result<Option<i32>> {
-    while let Some(message) = messages.next_body() {
-        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-        let (header, body) = message.map_err(invalid)?;
-        if header.sequence() != sequence {
-            continue; // of an earlier request
-        }
-        *is_whole &= !header.was_interrupted();
-        match i32::from(header.kind()) {
-            libc::NLMSG_DONE | libc::NLMSG_ERROR => return Ok(Some(code(body).unwrap_or(0))),
-            _ => search.take(header, body),
-        }
-    }
-    Ok(None)
 }
 
 #[cfg(test)]
