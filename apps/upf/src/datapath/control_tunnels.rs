@@ -13,7 +13,7 @@ use fastlane::{Packet, PortId};
 use zerocopy::{FromBytes, FromZeros};
 
 use super::charge;
-use super::classify::{self, Action, ChargeResult};
+use super::classify::{Action, ChargeResult};
 use super::deferred_queue::ControlPacket;
 use super::encap::{self, Endpoints, GtpuFields, TunnelRoute};
 use super::forward::Forwarder;
@@ -132,17 +132,13 @@ impl ControlTunnels {
     ) -> Option<Egress> {
         let UserPacket { session, teid } = self.header;
         let session = SessionIndex(session);
-        let BurstContext { tables, turn, .. } = burst;
-        let rules = tables.rules(turn, session)?;
-        if !classify::has_tunnel(rules, &tables.blocks(turn), teid) {
-            return None;
-        }
+        let rules = burst.tables.rules(burst.turn, session)?;
         let inner = inner_packet::read(bytes).filter(|it| it.length as usize == bytes.len())?;
         let classifier = burst.classifier(session, rules);
         let decision = classifier.decide(&inner.fields(Some(teid), 0, None));
         raise(&decision.into(), session, burst);
         let Action::Forward(path) = decision.action else { return None };
-        let outer = forwarder.outer(inner.tos, &path, decision.direction, turn);
+        let outer = forwarder.outer(inner.tos, &path, decision.direction, burst.turn);
         let (route, outer) = outer.ok().filter(|(route, outer)| fits(route, outer, bytes.len()))?;
         let charged = classifier.charge(decision.charge);
         raise(&charged, session, burst);
