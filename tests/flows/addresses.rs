@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use fastlane::mirror::conntrack::{ConntrackChange, ConntrackListener, ConntrackWriter, Groups};
 use fastlane_tests::routed::FAR;
 use fastlane_tests::{Mechanism, PATIENCE};
 use serde_json::json;
@@ -173,31 +172,21 @@ fn r2_the_mark_decides_and_its_change_holds_at_once(tier: Tier) {
     let port = tcp.near.local_addr().unwrap().port();
     let explained = firewall.explain(&format!("tcp 10.77.0.2:{port} 10.78.0.2:8080"));
     assert!(explained.contains("linux: its mark does not select it"), "{explained}");
-    let (connection, mut writer) = firewall.routed.router().enter(|| {
-        let groups = Groups { new: false, rules: false };
-        let mut listener = ConntrackListener::open(groups, 4096).unwrap();
-        let mut all = Vec::new();
-        assert!(listener.dump(0, 0, |it| all.push(it)).unwrap());
-        let found = all.into_iter().find(|it| it.original.ports == [port, 8080]).unwrap();
-        (found, ConntrackWriter::open().unwrap())
-    });
+    let mut mark = firewall.mark_of(8080);
     for flip in 0..20 {
-        let set =
-            |bits| ConntrackChange { mark: Some((bits, 1)), ..ConntrackChange::of(&connection) };
-        writer.apply([set(1)]).unwrap();
+        mark.set(1, 1);
         firewall.wait_until_fast(8080);
         let before = firewall.count("forwarded");
         tcp.exchange(1000);
         assert!(firewall.count("forwarded") > before, "flip {flip}");
-        writer.apply([set(0)]).unwrap();
+        mark.set(0, 1);
         firewall.wait_until_slow(8080);
         let before = firewall.count("forwarded");
         tcp.exchange(1000);
         assert_eq!(firewall.count("forwarded"), before, "flip {flip}");
     }
     // Other bits of the mark are of no concern.
-    let other = ConntrackChange { mark: Some((0x11, 0xff)), ..ConntrackChange::of(&connection) };
-    writer.apply([other]).unwrap();
+    mark.set(0x11, 0xff);
     firewall.wait_until_fast(8080);
     let explained = firewall.explain(&format!("tcp 10.78.0.2:8080 10.78.0.1:{port}"));
     let wanted = format!("{}: tcp 10.77.0.2:", firewall.tier_name());

@@ -9,6 +9,7 @@ use super::firewall::{Firewall, MASQUERADE, RULES, Tier, for_each_tier, transfer
 
 for_each_tier!(
     r8_a_connection_is_closed_under_a_rule_that_drops_invalid_packets,
+    a_rule_that_lets_linux_report_less_changes_nothing_else,
     r7_a_reset_passes_linux_and_ends_the_flow,
     r29_the_first_packets_pass_linux_which_clamps_the_segment_size,
 );
@@ -50,6 +51,39 @@ fn r8_a_connection_is_closed_under_a_rule_that_drops_invalid_packets(tier: Tier)
     });
     assert_eq!(invalid(&firewall), 0, "packets of the connection were invalid");
     assert!(firewall.count("linux_tcp_close") >= 1);
+    firewall.router.stop();
+}
+
+/// Closes a connection whose states Linux does not report, and unmarks another one.
+fn a_rule_that_lets_linux_report_less_changes_nothing_else(tier: Tier) {
+    let quiet = "iifname \"wire0\" ct event set assured,\"mark\",destroy accept";
+    let rules = RULES.replace("iifname \"wire0\" accept", quiet);
+    let Some(firewall) = Firewall::new(tier, "quiet", &[&rules, MASQUERADE]) else { return };
+    let touched = firewall.statistics()["offload_touched"];
+    let mut tcp = firewall.connect(8080);
+    tcp.exchange(1000);
+    firewall.wait_until_fast(8080);
+    eventually("the slow path does not ask for its state any more", || {
+        firewall.statistics()["offload_touched"] >= touched + 2
+    });
+    transfer(&mut tcp.near, &mut tcp.far, 8 << 20);
+    tcp.near.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(tcp.far.read(&mut [0; 16]).unwrap(), 0, "the end of the stream arrives");
+    firewall.wait_until_slow(8080);
+    transfer(&mut tcp.far, &mut tcp.near, 1 << 20);
+    tcp.far.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(tcp.near.read(&mut [0; 16]).unwrap(), 0);
+    eventually("Linux sees the close", || {
+        firewall.conntrack("-L -p tcp --dport 8080").contains("TIME_WAIT")
+    });
+    assert_eq!(invalid(&firewall), 0, "packets of the connection were invalid");
+    let mut unmarked = firewall.connect(8082);
+    unmarked.exchange(1000);
+    firewall.wait_until_fast(8082);
+    firewall.mark_of(8082).set(0, 1);
+    firewall.wait_until_slow(8082);
+    unmarked.exchange(1000);
+    firewall.wait_until_fast(8082); // the rule has marked it again
     firewall.router.stop();
 }
 

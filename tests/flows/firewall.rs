@@ -9,6 +9,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use fastlane::flow_tier::{Adoption, KernelTier};
+use fastlane::mirror::conntrack::{
+    Connection, ConntrackChange, ConntrackListener, ConntrackWriter, Groups,
+};
 use fastlane::mirror::flows::FlowTier;
 use fastlane_tests::routed::{FAR, Routed, counters, drop_count};
 use fastlane_tests::{Application, Mechanism, PATIENCE, Pins, Process, binary, eventually};
@@ -66,6 +69,22 @@ macro_rules! for_each_tier {
     };
 }
 pub(crate) use for_each_tier;
+
+/// Mark of a connection that Linux tracks.
+pub(crate) struct ConnectionMark {
+    connection: Connection,
+    writer: ConntrackWriter,
+}
+
+impl ConnectionMark {
+    /// Sets bits of it.
+    #[track_caller]
+    pub(crate) fn set(&mut self, bits: u32, mask: u32) {
+        let mark = Some((bits, mask));
+        let change = ConntrackChange { mark, ..ConntrackChange::of(&self.connection) };
+        assert_eq!(self.writer.apply([change]).expect("Linux takes it"), 0);
+    }
+}
 
 /// A running firewall.
 pub(crate) struct Firewall {
@@ -246,6 +265,22 @@ impl Firewall {
     pub(crate) fn conntrack(&self, words: &str) -> String {
         let words: Vec<&str> = ["conntrack"].into_iter().chain(words.split(' ')).collect();
         String::from_utf8_lossy(&self.routed.router().attempt(&words).stdout).into_owned()
+    }
+
+    /// Returns the mark of the connection to a port.
+    #[track_caller]
+    pub(crate) fn mark_of(&self, port: u16) -> ConnectionMark {
+        self.routed.router().enter(|| {
+            let groups = Groups { new: false, rules: false };
+            let mut listener = ConntrackListener::open(groups, 4096).expect("a socket");
+            let mut all = Vec::new();
+            assert!(listener.dump(0, 0, |it| all.push(it)).expect("a dump"));
+            let found = all.into_iter().find(|it| it.original.ports[1] == port);
+            ConnectionMark {
+                connection: found.expect("Linux has it"),
+                writer: ConntrackWriter::open().expect("a socket"),
+            }
+        })
     }
 
     /// Returns the lines of `router flows` with further words.

@@ -159,10 +159,7 @@ pub(crate) fn add_state(totals: &mut TierTotals, state: &StateWords, serial: u32
     let [packets, octets, last_seen, numbers, ..] = *state;
     let [owner, is_closing]: [u32; 2] = zerocopy::transmute!(numbers);
     if owner == serial {
-        totals.packets += packets;
-        totals.octets += octets;
-        totals.last_seen = totals.last_seen.max(last_seen);
-        totals.is_closing |= is_closing != 0;
+        *totals += TierTotals { packets, octets, last_seen, is_closing: is_closing != 0 };
     }
 }
 

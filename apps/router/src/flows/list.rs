@@ -109,40 +109,32 @@ impl FlowList {
 
     fn flow(&self, key: &FlowKey, entry: EntryId, record: &FlowRecord) -> ListedFlow {
         let reply = self.table.copy(&reverse(key, record)).map(|(entry, _)| entry);
-        let mut counts = [[0; 2]; 2];
-        let (mut last_seen, mut is_closing, mut kernel_packets) = (0, false, 0);
+        let (mut directions, mut kernel_packets) = ([TierTotals::default(); 2], 0);
         let mut is_in_kernel = true;
-        for (counts, key) in counts.iter_mut().zip([*key, reverse(key, record)]) {
+        for (direction, key) in directions.iter_mut().zip([*key, reverse(key, record)]) {
             // A flow that has just been removed has no totals.
             let totals = self.tier.as_ref().and_then(|tier| tier.totals(&key).ok()?);
             is_in_kernel &= totals.is_some();
-            let TierTotals { packets, octets, last_seen: seen, is_closing: closes } =
-                totals.unwrap_or_default();
-            *counts = [packets, octets];
-            kernel_packets += packets;
-            last_seen = last_seen.max(seen);
-            is_closing |= closes;
+            *direction = totals.unwrap_or_default();
+            kernel_packets += direction.packets;
         }
-        for (counts, entry) in counts.iter_mut().zip([Some(entry), reply]) {
+        for (direction, entry) in directions.iter_mut().zip([Some(entry), reply]) {
             let Some(entry) = entry else { continue };
             for lane in &self.lanes {
-                let state = FlowState::new(lane.at(entry));
-                let [packets, octets, seen] = state.totals();
-                counts[0] += packets;
-                counts[1] += octets;
-                last_seen = last_seen.max(seen);
-                is_closing |= state.is_closing();
+                *direction += FlowState::new(lane.at(entry)).totals();
             }
         }
+        let mut flow = directions[0];
+        flow += directions[1];
         ListedFlow {
             arrives: key.tuple(),
             leaves: record.tuple(key),
             zone: key.zone,
             id: record.id,
-            counts,
+            counts: directions.map(|it| [it.packets, it.octets]),
             kernel_packets,
-            idle: (last_seen > 0).then(|| now().saturating_sub(last_seen)),
-            is_closing,
+            idle: (flow.last_seen > 0).then(|| now().saturating_sub(flow.last_seen)),
+            is_closing: flow.is_closing,
             is_in_kernel,
         }
     }

@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use fastlane_table::{LaneState, State, TableError};
 
-use super::flow_state::{FLOW_WORDS, LAST_SEEN, OCTETS};
+use super::flow_state::{FLOW_WORDS, FlowState};
 use super::flow_table::{FlowTable, FlowWriter};
 use super::judged_rules::JudgedRules;
 use super::policy_timeouts::PolicyTimeouts;
-use super::{FlowKey, FlowPolicy, FlowRecord, FlowStatistics, FlowTier, FlowTimeouts, Suitability};
+use super::{
+    FlowKey, FlowPolicy, FlowRecord, FlowStatistics, FlowTier, FlowTimeouts, Suitability,
+    TierTotals,
+};
 use crate::Error;
 use crate::conntrack::{
     Connection, ConntrackChange, ConntrackEvent, ConntrackListener, ConntrackWriter, Groups, Heard,
@@ -408,28 +411,28 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         let mut changes = Vec::new();
         for index in (first..first + count).map(|index| index % capacity) {
             let Some(entries) = self.table.at(index).map(|flow| flow.entries) else { continue };
-            let mut totals = [0; 2];
+            let mut totals = TierTotals::default();
             for entry in entries {
-                let tier = self.table.tier_totals(entry);
-                totals[0] += tier.octets;
-                totals[1] = totals[1].max(tier.last_seen);
+                totals += self.table.tier_totals(entry);
+                for lane in &self.lanes {
+                    totals += FlowState::new(lane.at(entry)).totals();
+                }
             }
             let Some(flow) = self.table.at(index) else { continue };
-            for (lane, entry) in
-                self.lanes.iter().flat_map(|lane| flow.entries.map(|it| (lane, it)))
-            {
-                let words = lane.at(entry);
-                totals[0] += words.get(OCTETS);
-                totals[1] = totals[1].max(words.get(LAST_SEEN));
+            if totals.is_closing {
+                // Linux has got that packet, but its rules may be such that it reports no states.
+                self.statistics.touched += 1;
+                changes.push(flow.touch());
+            } else if let Some(change) = self.timeouts.refresh(flow, totals, now) {
+                self.statistics.refreshed += 1;
+                changes.push(change);
             }
-            changes.extend(self.timeouts.refresh(flow, totals, now));
         }
         let next = first + count;
         if next >= capacity {
             self.timeouts = FlowTimeouts::read();
         }
         self.sweep = (next % capacity, now);
-        self.statistics.refreshed += changes.len() as u64;
         self.writer.apply(changes).map_err(changing)?;
         Ok(())
     }

@@ -13,14 +13,15 @@
 use fastlane_core::PortId;
 use fastlane_table::StateWords;
 
+use super::TierTotals;
 use crate::NextHop;
 
 /// Number of words.
 pub const FLOW_WORDS: usize = 8;
 
-pub(super) const PACKETS: usize = 0;
-pub(super) const OCTETS: usize = 1;
-pub(super) const LAST_SEEN: usize = 2;
+const PACKETS: usize = 0;
+const OCTETS: usize = 1;
+const LAST_SEEN: usize = 2;
 const INGRESS: usize = 3;
 const GENERATION: usize = 4;
 const DESTINATION: usize = 5;
@@ -77,10 +78,12 @@ impl<'a> FlowState<'a> {
         self.0.get(INGRESS) & CLOSING != 0
     }
 
-    /// Returns packets, bytes and the time of the last packet.
+    /// Returns the totals of the direction in this lane.
     #[must_use]
-    pub fn totals(self) -> [u64; 3] {
-        [PACKETS, OCTETS, LAST_SEEN].map(|word| self.0.get(word))
+    pub fn totals(self) -> TierTotals {
+        let [packets, octets, last_seen] =
+            [PACKETS, OCTETS, LAST_SEEN].map(|word| self.0.get(word));
+        TierTotals { packets, octets, last_seen, is_closing: self.is_closing() }
     }
 
     /// Returns the hop that was looked up in this generation, if one was.

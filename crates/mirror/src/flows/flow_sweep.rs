@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::TierTotals;
 use super::flow_table::TrackedFlow;
 use crate::conntrack::{Connection, ConntrackChange, Status, TcpFlags, TcpProgress, TcpState};
 
@@ -93,15 +94,15 @@ impl FlowTimeouts {
     }
 
     /// Returns the change that Linux needs to know that a flow is in use, if it needs any. `totals`
-    /// are the bytes of both directions and the time of the last packet, in nanoseconds.
+    /// are those of both directions in all tiers.
     pub(super) fn refresh(
         &self,
         flow: &mut TrackedFlow,
-        totals: [u64; 2],
+        totals: TierTotals,
         now: u64,
     ) -> Option<ConntrackChange> {
         const SECOND: u64 = 1_000_000_000;
-        let [octets, last_seen] = totals;
+        let TierTotals { octets, last_seen, .. } = totals;
         let mut change = flow.change();
         change.be_liberal = flow.must_be_liberal(octets);
         if change.be_liberal {

@@ -47,6 +47,12 @@ impl TrackedFlow {
         }
     }
 
+    /// Creates a change after which Linux reports the connection.
+    pub(super) fn touch(&self) -> ConntrackChange {
+        // A mask of zero selects no bit of the mark.
+        ConntrackChange { mark: Some((0, 0)), ..self.change() }
+    }
+
     fn is_tcp(&self) -> bool {
         i32::from(self.keys[0].protocol) == libc::IPPROTO_TCP
     }

@@ -1,6 +1,7 @@
 //! Interface of a tier inside the kernel: a second table of flows, beside that of the lanes.
 
 use std::io;
+use std::ops::AddAssign;
 
 use fastlane_table::EntryId;
 
@@ -17,10 +18,10 @@ pub struct TierFlow {
     pub entry: EntryId,
 }
 
-/// Totals of a direction of a flow in a tier.
+/// Totals of a flow, or of a direction of it, in one tier or in several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierTotals {
-    /// Packets that the tier forwarded.
+    /// Packets that were forwarded.
     pub packets: u64,
     /// Their bytes, from the Ethernet header on.
     pub octets: u64,
@@ -28,6 +29,15 @@ pub struct TierTotals {
     pub last_seen: u64,
     /// True if a packet that closes the connection was seen.
     pub is_closing: bool,
+}
+
+impl AddAssign for TierTotals {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.octets += other.octets;
+        self.last_seen = self.last_seen.max(other.last_seen);
+        self.is_closing |= other.is_closing;
+    }
 }
 
 /// A tier inside the kernel. A [`FlowFollower`](super::FlowFollower) writes the flows of its table
