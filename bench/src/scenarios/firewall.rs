@@ -2,7 +2,7 @@
 //! new connections.
 
 use crate::Result;
-use crate::device::connection_router::{ConnectionRouter, Counted};
+use crate::device::connection_router::{ConnectionRouter, Counted, Firewall};
 use crate::device::cpu_time::{pin, undisturbed};
 use crate::device::nat_router::{NatRouter, Work};
 use crate::device::router_links::CPU;
@@ -112,12 +112,14 @@ impl Duel {
 /// it the ratio is that of the rates of new connections that a CPU of the packets' way manages.
 fn compare_connections(options: &Options) -> Result<Vec<Comparison>> {
     let mut comparisons = Vec::new();
-    for (counted, ours, bound) in [
-        (Counted::Packets, "kernel tier", Some(NEW_BOUND)),
-        (Counted::SlowPath, "kernel tier + slow path", None),
+    for (firewall, counted, ours, bound) in [
+        (Firewall::Tier, Counted::Packets, "kernel tier", Some(NEW_BOUND)),
+        (Firewall::QuietTier, Counted::Packets, "kernel tier, fewer events", Some(NEW_BOUND)),
+        (Firewall::Tier, Counted::SlowPath, "kernel tier + slow path", None),
+        (Firewall::QuietTier, Counted::SlowPath, "the same, fewer events", None),
     ] {
-        let mut router = ConnectionRouter::new(true, counted)?;
-        let mut rival = ConnectionRouter::new(false, counted)?;
+        let mut router = ConnectionRouter::new(firewall, counted)?;
+        let mut rival = ConnectionRouter::new(Firewall::Linux, counted)?;
         let mut pairs = Pairs::default();
         for number in 0..options.effort.pairs {
             options.tell(&format!("firewall, new connections, {ours}"), number);
