@@ -2,6 +2,8 @@
 
 pub mod flood;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::Result;
@@ -25,8 +27,12 @@ const GOOD: f64 = 0.25;
 /// Rates of junk as fractions of the capacity, with their names in results.
 const LOADS: [(f64, &str); 3] =
     [(0.0, "no flood"), (0.5, "flood at 50 %"), (3.0, "flood at 300 %")];
-/// Contenders that are flooded.
-const WHO: [&str; 2] = ["upf", "macswap"];
+/// Contenders that are flooded. The last is a macswap that computes for as long per packet as the
+/// user plane: what it loses, a lane at this load loses on this machine whatever it does.
+const WHO: [&str; 3] = ["upf", "macswap", "delayed macswap"];
+/// Number of times that the delay is corrected, and of measurements of which each is the median.
+const CORRECTIONS: usize = 3;
+const MEASUREMENTS: usize = 5;
 /// Number of turns of a round, for each contender at each load.
 const PARTS: u32 = 5;
 /// Minimum fractions of the capacity measured before a turn, and of CPU time per elapsed time.
@@ -53,8 +59,14 @@ pub fn upf_flood(report: &mut Report, options: &Options) -> Result<()> {
         let mut sessions = Sessions::new(SESSIONS, Shape::Simple)?;
         sessions.answer(answers());
         let mut found = FloodResults::new();
-        let mut flooded = [Flooded::user_plane(&ways, &sessions)?, Flooded::macswap(&sessions)?];
+        let delay = Arc::new(AtomicU32::new(0));
+        let mut flooded = [
+            Flooded::user_plane(&ways, &sessions)?,
+            Flooded::macswap(&sessions)?,
+            Flooded::delayed(&sessions, Arc::clone(&delay))?,
+        ];
         pinned(CPU, || {
+            calibrate(&mut flooded, &delay, options.effort.slice / PARTS)?;
             for round in 0..options.effort.pairs {
                 options.tell("flood", round);
                 found.round(&mut flooded, options.effort.slice)?;
@@ -77,6 +89,36 @@ pub fn upf_flood(report: &mut Report, options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Makes the delayed macswap take as long per packet as the user plane.
+fn calibrate(
+    [user_plane, _, delayed]: &mut [Flooded; WHO.len()],
+    delay: &AtomicU32,
+    turn: Duration,
+) -> Result<()> {
+    let mut times = |steps: u32| -> Result<[f64; 2]> {
+        delay.store(steps, Ordering::Relaxed);
+        let mut times: [Vec<f64>; 2] = Default::default();
+        for _ in 0..MEASUREMENTS {
+            for (times, it) in times.iter_mut().zip([&mut *user_plane, &mut *delayed]) {
+                times.push(1e9 / undisturbed(|| it.capacity(turn))?.0);
+            }
+        }
+        Ok(times.map(|it| median(&it)))
+    };
+    /// Steps that show what one costs.
+    const MANY: u32 = 64;
+    let ([_, none], [_, many]) = (times(0)?, times(MANY)?);
+    let step = (many - none) / f64::from(MANY);
+    let mut steps = 0.0;
+    for _ in 0..CORRECTIONS {
+        let [wanted, taken] = times(steps as u32)?;
+        steps = (steps + (wanted - taken) / step).max(0.0).round();
+    }
+    let [wanted, taken] = times(steps as u32)?;
+    eprintln!("{steps} steps of {step:.2} ns: {taken:.1} ns a packet, the user plane {wanted:.1}");
+    Ok(())
+}
+
 /// Results of all rounds.
 struct FloodResults {
     comparisons: Vec<Comparison>,
@@ -92,12 +134,12 @@ struct FloodResults {
     /// CPU time of the lane per frame, under the last of the loads and at capacity.
     saturated: Pairs,
     /// 99th percentile of the one-way time of each round, by load and contender.
-    p99: [[Vec<f64>; 2]; LOADS.len()],
+    p99: [[Vec<f64>; WHO.len()]; LOADS.len()],
     /// Accounts by load and contender: of all rounds, of the turns in which the lane kept its pace,
     /// and of those in which it was not stopped either.
-    accounts: [[Account; 2]; LOADS.len()],
-    steady: [[Account; 2]; LOADS.len()],
-    unpaused: [[Account; 2]; LOADS.len()],
+    accounts: [[Account; WHO.len()]; LOADS.len()],
+    steady: [[Account; WHO.len()]; LOADS.len()],
+    unpaused: [[Account; WHO.len()]; LOADS.len()],
 }
 
 /// Results of a contender at one load in one round.
@@ -158,27 +200,27 @@ impl FloodResults {
         }
     }
 
-    /// Measures all loads for both contenders in turn. The capacity is measured before and after
+    /// Measures all loads for all contenders in turn. The capacity is measured before and after
     /// each load, because a load is a fraction of the current capacity.
-    fn round(&mut self, flooded: &mut [Flooded; 2], slice: Duration) -> Result<()> {
+    fn round(&mut self, flooded: &mut [Flooded; WHO.len()], slice: Duration) -> Result<()> {
         let turn = slice / PARTS;
         let (mut rates, mut full) = (Vec::new(), Lot::default());
-        let mut measure = |flooded: &mut [Flooded; 2]| -> Result<f64> {
+        let mut measure = |flooded: &mut [Flooded; WHO.len()]| -> Result<f64> {
             let (rate, passed) = undisturbed(|| flooded[0].capacity(turn / 2))?;
             rates.push(rate);
             full.add(passed);
             Ok(rate)
         };
-        let mut lots: [[Lot; 2]; LOADS.len()] = Default::default();
+        let mut lots: [[Lot; WHO.len()]; LOADS.len()] = Default::default();
         let mut capacity = measure(flooded)?;
         self.rounds += 1;
         for part in self.rounds..self.rounds + PARTS {
             for (place, (junk, _)) in LOADS.iter().enumerate() {
                 let load = Load { good: GOOD * capacity, junk: junk * capacity };
-                let mut accounts: [Account; 2] = Default::default();
+                let mut accounts: [Account; WHO.len()] = Default::default();
                 let (mut is_present, mut is_paused) = (true, false);
-                for second in [false, true] {
-                    let who = usize::from(part.is_multiple_of(2) == second);
+                for turn_of in 0..WHO.len() {
+                    let who = (part as usize + turn_of) % WHO.len();
                     let passed = undisturbed(|| flooded[who].flood(load, turn))?;
                     accounts[who].add(&passed.account);
                     let Turned { cpu, time, pauses, .. } = passed.turned;
@@ -272,7 +314,7 @@ impl FloodResults {
     fn publish(self, report: &mut Report) {
         let [alone, half, three] = &self.p99;
         for (pairs, (_, name)) in [alone, half, three].into_iter().zip(LOADS) {
-            let [ours, rival] = pairs.clone();
+            let [ours, rival, _] = pairs.clone();
             let work = format!("p99 of one way over memif, users at 25 % of capacity, {name}");
             let names = [work, WHO[0].to_owned(), WHO[1].to_owned()];
             let pairs = Pairs { ours, rival };

@@ -18,8 +18,12 @@ mod junk;
 mod lane_thread;
 mod sender;
 
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use fastlane_core::{Packet, Verdict};
 use fastlane_table::State;
 use upf::config::Gtp;
 use upf::datapath::DROP_REASON_WORDS;
@@ -86,6 +90,25 @@ impl Flooded {
     pub fn macswap(sessions: &Sessions) -> Result<Self> {
         let traffic = Traffic::new(sessions);
         let station = Station::start(macswap, &traffic)?;
+        let (order, start) = (Order::default(), Instant::now());
+        Ok(Self { station, traffic, order, causes: None, start })
+    }
+
+    /// Starts a lane with a macswap that computes a number of steps for each packet, each of which
+    /// needs the result of the one before and no memory.
+    ///
+    /// # Errors
+    /// Returns an error if there is not enough memory or memif does not connect.
+    pub fn delayed(sessions: &Sessions, steps: Arc<AtomicU32>) -> Result<Self> {
+        let traffic = Traffic::new(sessions);
+        let application = move |packet: &mut Packet| -> Verdict {
+            let mut number = 1;
+            for _ in 0..steps.load(Ordering::Relaxed) {
+                number = black_box(3_u64.wrapping_mul(number));
+            }
+            macswap(packet)
+        };
+        let station = Station::start(application, &traffic)?;
         let (order, start) = (Order::default(), Instant::now());
         Ok(Self { station, traffic, order, causes: None, start })
     }
