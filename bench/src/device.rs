@@ -5,6 +5,7 @@ pub mod connection_router;
 pub mod cpu_time;
 pub mod echo_lane;
 pub mod frame_generator;
+pub mod lane_thread;
 pub mod load;
 pub mod measured_program;
 pub mod memif_server;

@@ -37,6 +37,8 @@ const LENGTH: usize = 60;
 const HEADERS: usize = 28;
 /// Destination Ethernet address of the packets.
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// Ethernet header of the frames: to the station, from another one, with IPv4.
+const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
 /// Address behind which sources are translated.
 const OUTSIDE: [u8; 4] = [198, 51, 100, 1];
 
@@ -82,6 +84,19 @@ impl FlowSet {
         let length = (1 << 17).max(2 * count);
         let headers = (0..length).map(|_| headers(random.below(count as u64) as u32)).collect();
         Ok(Self { table, status, capacity, headers })
+    }
+}
+
+impl FlowSet {
+    /// Returns `count` packets of flows at random, as frames.
+    pub(super) fn frames(&self, count: usize) -> Vec<Vec<u8>> {
+        let frame = |headers: &[u8; HEADERS]| {
+            let mut frame = vec![0; LENGTH];
+            frame[..14].copy_from_slice(&ETHERNET);
+            frame[14..14 + HEADERS].copy_from_slice(headers);
+            frame
+        };
+        self.headers.iter().take(count).map(frame).collect()
     }
 }
 
@@ -141,7 +156,7 @@ fn headers(number: u32) -> [u8; HEADERS] {
 }
 
 /// Routes in one generation: sources are on the ingress interface, all else on another one.
-struct ConstantRoutes;
+pub(super) struct ConstantRoutes;
 
 impl ConstantRoutes {
     fn fill<A: Copy>(to: &[A], answers: &mut [RouteLookup], is_inside: impl Fn(A) -> bool) {
@@ -210,19 +225,23 @@ impl<A: App> App for Renewed<'_, A> {
 }
 
 /// Lane state of a router with flows.
-struct FlowLane {
+pub(super) struct FlowLane {
     causes: State<2>,
     state: State<FLOW_WORDS>,
 }
 
 impl FlowLane {
-    fn new(flows: &FlowSet) -> Result<Self> {
+    pub(super) fn new(flows: &FlowSet) -> Result<Self> {
         let causes = State::attach(&Spec::state::<2>("causes", router::CAUSES, 1).create()?)?;
         let state = Spec::state::<FLOW_WORDS>("flows", flows.capacity, 1).create()?;
         Ok(Self { causes, state: State::attach(&state)? })
     }
 
-    fn router(&self, flows: &FlowSet, prefetches: bool) -> Result<Router<ConstantRoutes>> {
+    pub(super) fn router(
+        &self,
+        flows: &FlowSet,
+        prefetches: bool,
+    ) -> Result<Router<ConstantRoutes>> {
         let (table, status) =
             (HashReader::attach(&flows.table)?, RecordReader::attach(&flows.status)?);
         let lane = LaneFlows::new(table, self.state.lane(0), status, vec![0]);
@@ -232,7 +251,7 @@ impl FlowLane {
     }
 
     /// Checks that all packets were forwarded.
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         for (number, name) in router::names().filter(|(number, _)| *number > 0) {
             let [packets, _] = self.causes.read(EntryId(number));
             if packets > 0 {

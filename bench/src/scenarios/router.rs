@@ -5,6 +5,7 @@ pub mod routed_lane;
 use crate::Result;
 use crate::device::veth_pair::{Veth, in_namespace};
 use crate::loops::flow_lane::{FlowSet, compare_flows, compare_prefetch};
+use crate::loops::flow_memif::compare_over_memif;
 use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
 use crate::scenarios::router::routed_lane::{Extra, Routed, compare, compare_with, effort};
@@ -33,8 +34,8 @@ pub fn router(report: &mut Report, options: &Options) -> Result<()> {
     extras(report, options)
 }
 
-/// Compares flows with NAT with macswap on a memory port, by the number of flows, and with the same
-/// router without prefetching.
+/// Compares flows with NAT with macswap on a memory port and over memif, by the number of flows, and
+/// with the same router without prefetching.
 ///
 /// # Errors
 /// Returns an error if there is not enough memory or a packet is not forwarded.
@@ -51,6 +52,10 @@ pub fn flows(report: &mut Report, options: &Options) -> Result<()> {
         let pairs = compare_prefetch(&set, effort)?;
         let names = [work, "router, prefetch off".to_owned(), "router".to_owned()];
         report.comparisons.push(Comparison::new(names, pairs, Kind::Difference, None));
+        let pairs = compare_over_memif(&set, effort)?;
+        let work = format!("UDP over native memif, {name} flows with NAT");
+        let names = [work, "router".to_owned(), "macswap".to_owned()];
+        report.comparisons.push(Comparison::new(names, pairs, Kind::Difference, bound));
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::Result;
 use crate::device::cpu_time::{pinned, undisturbed};
+use crate::device::lane_thread::Turned;
 use crate::device::veth_pair::{Veth, in_namespace};
 use crate::loops::user_plane::{RouteMirror, Sessions, Shape};
 use crate::report::figure::{Figure, Style};
@@ -15,7 +16,7 @@ use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
 use crate::scenarios::router::routed_lane::effort;
 use crate::scenarios::upf_flood::flood::{
-    Account, Flooded, Junk, Load, Passed, Turned, answers, compare_junk,
+    Account, Flooded, Junk, Load, Passed, answers, compare_junk,
 };
 use crate::slices::Pairs;
 use crate::statistics::median;

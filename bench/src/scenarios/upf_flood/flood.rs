@@ -15,7 +15,6 @@
 mod accounts;
 mod flood_traffic;
 mod junk;
-mod lane_thread;
 mod sender;
 
 use std::hint::black_box;
@@ -30,15 +29,14 @@ use upf::datapath::DROP_REASON_WORDS;
 
 pub use accounts::Account;
 pub use junk::{Junk, check_junk, compare_junk};
-pub use lane_thread::Turned;
 pub use sender::Load;
 
 use crate::Result;
+use crate::device::lane_thread::{Station, Turned, wait};
 use crate::device::memory_lane::macswap;
 use crate::loops::user_plane::{RouteMirror, Sessions, lane};
 use accounts::Counted;
 use flood_traffic::Traffic;
-use lane_thread::{Station, wait};
 use sender::{Order, Sender, Tally};
 
 /// Part of a turn in which the load grows and nothing is timed, because caches fill.
@@ -78,7 +76,7 @@ impl Flooded {
     /// Returns an error if there is not enough memory or memif does not connect.
     pub fn user_plane(ways: &RouteMirror, sessions: &Sessions) -> Result<Self> {
         let traffic = Traffic::new(sessions);
-        let station = Station::start(sessions.user_plane(lane(ways)?)?, &traffic)?;
+        let station = Station::start(sessions.user_plane(lane(ways)?)?, &traffic.frames)?;
         let causes = Some(sessions.causes()?);
         Ok(Self { station, traffic, order: Order::default(), causes, start: Instant::now() })
     }
@@ -89,7 +87,7 @@ impl Flooded {
     /// Returns an error if there is not enough memory or memif does not connect.
     pub fn macswap(sessions: &Sessions) -> Result<Self> {
         let traffic = Traffic::new(sessions);
-        let station = Station::start(macswap, &traffic)?;
+        let station = Station::start(macswap, &traffic.frames)?;
         let (order, start) = (Order::default(), Instant::now());
         Ok(Self { station, traffic, order, causes: None, start })
     }
@@ -108,7 +106,7 @@ impl Flooded {
             }
             macswap(packet)
         };
-        let station = Station::start(application, &traffic)?;
+        let station = Station::start(application, &traffic.frames)?;
         let (order, start) = (Order::default(), Instant::now());
         Ok(Self { station, traffic, order, causes: None, start })
     }

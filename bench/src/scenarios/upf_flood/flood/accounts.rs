@@ -6,8 +6,8 @@ use upf::datapath::DROP_REASON_WORDS;
 use upf::rules::layout::drop_reason::{DROP_REASONS, DropReason};
 
 use crate::Result;
+use crate::device::lane_thread::Station;
 use crate::scenarios::upf_flood::flood::flood_traffic::{Kind, ReceivedKind};
-use crate::scenarios::upf_flood::flood::lane_thread::Station;
 use crate::scenarios::upf_flood::flood::sender::Tally;
 
 /// Counters of a lane at one time.

@@ -13,7 +13,6 @@ use fastlane_table::counters::{Counters, LaneCounter, PortCounter};
 
 use crate::device::cpu_time::{pin, undisturbed};
 use crate::device::memif_server::{Listed, Socket};
-use crate::scenarios::upf_flood::flood::flood_traffic::Traffic;
 use crate::slices::thread_cpu;
 use crate::{Error, Result};
 
@@ -48,7 +47,7 @@ pub struct Turned {
 }
 
 /// Lane and the client that sends frames to it.
-pub(super) struct Station {
+pub struct Station {
     /// Client that sends frames.
     pub client: Listed,
     /// Counters of the lane.
@@ -63,15 +62,16 @@ pub(super) struct Station {
 }
 
 impl Station {
-    /// Starts a lane with this application, to which these frames can be sent.
+    /// Starts a lane with this application, to which these frames can be sent: at most 126 octets
+    /// each.
     ///
     /// # Errors
     /// Returns an error if there is not enough memory or memif does not connect.
-    pub(super) fn start<A: App + Send + 'static>(app: A, traffic: &Traffic) -> Result<Self> {
+    pub fn start<A: App + Send + 'static>(app: A, frames: &[Vec<u8>]) -> Result<Self> {
         let socket = Socket::new();
         let settings = MemifSettings::new(Address::Path(socket.0.clone()), Role::Server);
         let (link, mut queues) = fastlane_memif::open(settings, PortId(0))?;
-        let memory = SharedMemory::create("bench-flood", FRAMES * FRAME_SIZE)?;
+        let memory = SharedMemory::create("bench-lane", FRAMES * FRAME_SIZE)?;
         let pool = Pool::new(memory, FRAME_SIZE, HEADROOM)?;
         let counters = Counters::create(1, 1)?;
         let ports = vec![Port {
@@ -89,7 +89,7 @@ impl Station {
             (Arc::new(AtomicBool::new(false)), channel(), channel());
         let turning = Arc::clone(&active);
         let thread = std::thread::spawn(move || serve(app, parts, &turning, inbox, &outbox));
-        let client = Listed::connect(&socket.0, &traffic.frames)?;
+        let client = Listed::connect(&socket.0, frames)?;
         Ok(Self {
             client,
             counters,
@@ -103,7 +103,7 @@ impl Station {
     }
 
     /// Returns a counter of the port.
-    pub(super) fn count(&self, counter: PortCounter) -> u64 {
+    pub fn count(&self, counter: PortCounter) -> u64 {
         self.counters.port(0, 0).load(counter)
     }
 
@@ -111,7 +111,7 @@ impl Station {
     ///
     /// # Errors
     /// Returns an error if the lane runs no turns.
-    pub(super) fn turns(&self, more: u64) -> Result<()> {
+    pub fn turns(&self, more: u64) -> Result<()> {
         let number = || self.counters.lane(0).load(LaneCounter::Turn);
         let before = number();
         wait("turns of the lane", || Ok(number() > before + more))
@@ -121,10 +121,7 @@ impl Station {
     ///
     /// # Errors
     /// Returns the error of `body`, or an error if the lane has ended.
-    pub(super) fn during<T>(
-        &mut self,
-        body: impl FnOnce(&mut Self) -> Result<T>,
-    ) -> Result<(T, Turned)> {
+    pub fn during<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<(T, Turned)> {
         let ended = || Error::from("the lane has ended");
         self.active.store(true, Ordering::Relaxed);
         self.orders.as_ref().ok_or_else(ended)?.send(()).map_err(|_| ended())?;
@@ -138,7 +135,7 @@ impl Station {
     ///
     /// # Errors
     /// Returns an error if a frame of its pool did not come back.
-    pub(super) fn end(mut self) -> Result<()> {
+    pub fn end(mut self) -> Result<()> {
         match self.join() {
             0 => Ok(()),
             lost => Err(format!("{lost} frames of the lane's pool did not come back").into()),
@@ -201,7 +198,7 @@ fn turn<A: App>(lane: &mut Lane<A>, active: &AtomicBool) -> Turned {
 ///
 /// # Errors
 /// Returns an error that names `what` if it takes too long.
-pub(super) fn wait(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+pub fn wait(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     while !is_so()? {
         if Instant::now() > end {
