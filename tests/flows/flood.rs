@@ -27,9 +27,9 @@ const SILENCE: &str = "add table inet silence
 add chain inet silence input { type filter hook input priority 0; }
 add rule inet silence input tcp dport 80 drop";
 
-/// Masquerade of the near host alone. An address has 64,512 ports for connections to one address and
-/// port; when attempts have taken them all, Linux looks for a free one for 45 microseconds a packet,
-/// with or without a fast path, and its CPU has no time for anything else.
+/// Masquerade of the near host alone. An address has 64,512 ports for connections to one address
+/// and port; when attempts have taken them all, Linux looks for a free one for 45 microseconds a
+/// packet, with or without a fast path, and its CPU has no time for anything else.
 const MASQUERADE_NEAR: &str = "
 table ip nat {
   chain postrouting {

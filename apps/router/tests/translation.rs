@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use fastlane::mirror::conntrack::{Connection, ConnectionTuple, Status};
 use fastlane::mirror::flows::{
-    FLOW_WORDS, FlowKey, FlowRecord, FlowState, FlowStatistics, FlowStatus, PinsPath,
+    FLOW_WORDS, FlowKey, FlowRecord, FlowState, FlowStatistics, FlowStatus, PinsPath, TierTotals,
 };
 use fastlane::mirror::{FallbackReason, RouteLookup};
 use fastlane::{App, Packet, Partial, Turn};
@@ -199,9 +199,9 @@ impl Tables {
     fn totals(&self, key: &FlowKey) -> ([u64; 2], bool) {
         let (entry, _): (EntryId, FlowRecord) = self.reader.copy(key).unwrap();
         let lane = self.state.lane(0);
-        let state = FlowState::new(lane.at(entry));
-        let [packets, octets, _] = state.totals();
-        ([packets, octets], state.is_closing())
+        let TierTotals { packets, octets, is_closing, .. } =
+            FlowState::new(lane.at(entry)).totals();
+        ([packets, octets], is_closing)
     }
 
     fn run(&self, routes: TestRoutes, frames: &[Vec<u8>]) -> Results {

@@ -40,7 +40,7 @@ table inet firewall {
 ";
 /// Statement of the rule for new connections with which Linux reports less of them.
 const REPORT_LESS: &str = "ct event set assured,\"mark\",destroy";
-/// Whether the connections of a network namespace are reported to listeners.
+/// Setting of a network namespace: 0 if nobody is told of its connections.
 const EVENTS: &str = "/proc/sys/net/netfilter/nf_conntrack_events";
 /// CPU of the slow path.
 const SLOW_CPU: usize = 0;

@@ -34,8 +34,8 @@ pub fn router(report: &mut Report, options: &Options) -> Result<()> {
     extras(report, options)
 }
 
-/// Compares flows with NAT with macswap on a memory port and over memif, by the number of flows, and
-/// with the same router without prefetching.
+/// Compares flows with NAT with macswap on a memory port and over memif, by the number of flows,
+/// and with the same router without prefetching.
 ///
 /// # Errors
 /// Returns an error if there is not enough memory or a packet is not forwarded.
