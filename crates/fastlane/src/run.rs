@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use fastlane_capture::{CaptureMailbox, Recorder};
 use fastlane_core::{App, Idle, Lane, LaneConfig, Packet, Turn};
 use fastlane_sharding::{ExchangeConfig, ShardExchange};
-use fastlane_table::Doorbell;
 use fastlane_table::counters::{Counters, LaneCounter};
+use fastlane_table::{Doorbell, ProcessMemory};
 use prometheus_client::collector::Collector;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
@@ -45,6 +45,7 @@ where
     F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
 {
     crate::threads::check(plan)?;
+    ProcessMemory::return_freed();
     let service = |what, reason: String| Error::Service { what, reason };
     // The session name is reserved first, so that a second process of the same name cannot touch
     // the files and interfaces of the first.

@@ -344,6 +344,18 @@ pub(crate) fn lock_range(range: &Range<usize>) -> rustix::io::Result<()> {
     unsafe { rustix::mm::mlock_with(start, range.len(), MlockFlags::ONFAULT) }
 }
 
+/// Gives blocks of the heap from 128 KiB on a mapping of their own, which ends when they are freed.
+/// By default the limit of glibc grows with what is freed, so that the heap keeps it.
+#[cfg(target_env = "gnu")]
+pub(crate) fn map_large_blocks() {
+    // SAFETY: mallopt has no precondition.
+    let _ = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10) };
+}
+
+/// Does nothing: other C libraries do so by themselves, or cannot.
+#[cfg(not(target_env = "gnu"))]
+pub(crate) fn map_large_blocks() {}
+
 /// Returns the size of a small page, in bytes: 4096, or up to 65536 on arm64.
 pub(crate) fn page_size() -> usize {
     // SAFETY: sysconf has no precondition.

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 
-use crate::memory::{Populate, lock_range, populate_range};
+use crate::memory::{Populate, lock_range, map_large_blocks, populate_range};
 
 /// Largest mapping without reserved memory (`MAP_NORESERVE`) that is taken for memory in use, in
 /// bytes: a heap of the C library. Larger ones reserve addresses only.
@@ -43,6 +43,13 @@ enum Kind {
 }
 
 impl ProcessMemory {
+    /// Makes the heap return large blocks that are freed from now on. A start needs tens of
+    /// megabytes for a moment (the kernel's types, which the loader of BPF programs reads), and
+    /// [`populate`](Self::populate) would provide the pages of what the heap keeps of them.
+    pub fn return_freed() {
+        map_large_blocks();
+    }
+
     /// Reads the mappings of this process.
     ///
     /// # Errors
