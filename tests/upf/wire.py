@@ -131,7 +131,8 @@ class Wire:
         self.capture = Capture(os.path.join(lab["directory"], f"{lab['group']}-{name}.pcap"))
         with Inside(place["namespace"]):
             self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-            for option in (33, socket.SO_RCVBUF):  # SO_RCVBUFFORCE
+            # SO_RCVBUFFORCE last, because SO_RCVBUF has net.core.rmem_max as its limit.
+            for option in (socket.SO_RCVBUF, 33):
                 self.socket.setsockopt(socket.SOL_SOCKET, option, 64 << 20)
             self.socket.bind((place["interface"], 3))
         self.socket.setblocking(False)
