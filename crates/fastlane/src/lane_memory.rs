@@ -36,7 +36,7 @@ pub(crate) fn create(plan: &Plan, is_inherited: bool) -> Result<Vec<LaneMemory>,
     };
     thread::scope(|scope| {
         let threads = (0..plan.lanes.len()).map(|lane| {
-            let thread = threads::beside_lanes(&format!("memory-{lane}"));
+            let thread = thread::Builder::new().name(format!("memory-{lane}"));
             let started = thread.spawn_scoped(scope, move || create(lane));
             let failed = |error| {
                 let reason = format!("a thread cannot start ({error}); configure fewer lanes");

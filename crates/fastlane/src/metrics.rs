@@ -15,7 +15,6 @@ use prometheus_client::registry::Registry;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::describe::{Application, Description};
-use crate::threads::beside_lanes;
 
 mod application_metrics;
 mod collector;
@@ -96,8 +95,8 @@ impl Metrics {
         registry.register_collector(Box::new(Collector::new(description, counters)));
         more.into_iter().for_each(|collector| registry.register_collector(collector));
         let endpoint = Endpoint { listener, wake: Arc::clone(&wake), registry };
-        let thread = beside_lanes("metrics").spawn(move || endpoint.run());
-        let thread = thread.map_err(failed("no thread"))?;
+        let thread = std::thread::Builder::new().name("metrics".to_owned());
+        let thread = thread.spawn(move || endpoint.run()).map_err(failed("no thread"))?;
         Ok(Self { address: local, wake, thread: Some(thread) })
     }
 

@@ -1,21 +1,11 @@
-//! Threads of lanes: pinning, identifiers and CPU time; and stacks of those beside them.
+//! Threads of lanes: pinning, identifiers and CPU time.
 
 use std::path::Path;
-use std::thread::Builder;
 
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use crate::Error;
 use crate::config::plan::Plan;
-
-/// Size of the stack of a thread beside the lanes, in bytes. It is private memory of the process,
-/// all of which is populated before the first packet.
-const STACK: usize = 1 << 20;
-
-/// Returns the builder of a thread beside the lanes.
-pub(crate) fn beside_lanes(name: &str) -> Builder {
-    Builder::new().name(name.to_owned()).stack_size(STACK)
-}
 
 /// Checks that this process may run on the CPU of each lane.
 ///

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, Thread, park};
+use std::thread::{Thread, park};
 use std::time::{Duration, Instant};
 
 use fastlane::table::RecordReader;
@@ -17,9 +17,6 @@ use super::port_map::{PortMap, UePools};
 use crate::config::running::{ConfigurationRecord, RunningConfig};
 use crate::config::{Role, Settings};
 use crate::session::InstanceId;
-
-/// Size of the thread's stack in bytes. It is populated, as all memory beside lanes is.
-const STACK: usize = 1 << 20;
 
 /// Interfaces, network instances and UE address pools.
 #[derive(Debug)]
@@ -115,7 +112,7 @@ impl MapUpdates {
         let exchange = Arc::<Exchange>::default();
         exchange.announced.store(generation, Ordering::Relaxed);
         let builder = MapBuilder { exchange: Arc::clone(&exchange), record, ports, generation };
-        let thread = Builder::new().name("configuration".to_owned()).stack_size(STACK);
+        let thread = std::thread::Builder::new().name("configuration".to_owned());
         let thread = thread.spawn(move || builder.run())?.thread().clone();
         Ok(Self { exchange, thread })
     }

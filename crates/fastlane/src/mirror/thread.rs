@@ -15,7 +15,6 @@ use super::ingress::IngressTable;
 use super::netconf::Netconf;
 use super::statistics::MirrorMetrics;
 use super::vlan_interfaces::VlanInterfaces;
-use crate::threads::beside_lanes;
 
 /// Interval between attempts after a failure.
 const RETRY: Duration = Duration::from_secs(1);
@@ -45,7 +44,7 @@ impl MirrorThread {
         let (theirs, shown) = (Arc::clone(&signal), Arc::clone(&statistics));
         let following = FollowLoop { follower, netconf, ingress, interfaces, shown };
         let body = move || following.run(&theirs);
-        let thread = beside_lanes("mirror").spawn(body)?;
+        let thread = std::thread::Builder::new().name("mirror".to_owned()).spawn(body)?;
         Ok(Self { signal, statistics, thread: Some(thread) })
     }
 

@@ -12,7 +12,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::SessionError;
 use super::listener::Listener;
 use super::peer::{ClientIdentity, MAX_PEERS, Peer, Reply, Service, TIMEOUT, Work};
-use crate::threads::beside_lanes;
 
 /// Pause after an error of poll(2), such as ENOMEM.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
@@ -62,7 +61,8 @@ pub(crate) fn serve(
     let workers = Workers::new()?;
     let (peers, due, wake_server) = (vec![], None, Arc::clone(&wake));
     let server = Server { wake: wake_server, listener, service, peers, workers, due };
-    let thread = beside_lanes("session").spawn(|| server.run())?;
+    let thread = std::thread::Builder::new().name("session".to_owned());
+    let thread = thread.spawn(|| server.run())?;
     Ok(Session { wake, thread: Some(thread) })
 }
 
@@ -102,7 +102,8 @@ impl Workers {
         }
         let (sender, bell, theirs) =
             (self.sender.clone(), Arc::clone(&self.bell), Arc::clone(&client));
-        let thread = beside_lanes("session-work").spawn(move || {
+        let thread = std::thread::Builder::new().name("session-work".to_owned());
+        let thread = thread.spawn(move || {
             // The receiver is gone once the session has ended.
             let _ = sender.send((theirs, work()));
             bell.ring();

@@ -3,12 +3,8 @@
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
-use std::thread::Builder;
 
 use super::super::socket::Socket;
-
-/// Size of the thread's stack in bytes. A program with lanes populates it.
-const STACK: usize = 256 << 10;
 
 /// Handle of a thread that sends requests in the network namespace of its creator. The thread ends
 /// when the handle is dropped.
@@ -20,8 +16,7 @@ impl RequestSender {
         let mut socket = Socket::of_requests()?;
         let (request_sender, requests) = channel::<Vec<u8>>();
         let body = move || requests.iter().for_each(|request| socket.request(&request));
-        let thread = Builder::new().name("mirror-request".to_owned()).stack_size(STACK);
-        thread.spawn(body)?;
+        std::thread::Builder::new().name("mirror-request".to_owned()).spawn(body)?;
         Ok(Self(request_sender))
     }
 
