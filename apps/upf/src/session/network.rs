@@ -147,9 +147,17 @@ impl Network {
         instance: Option<InstanceId>,
         source: Source,
     ) -> Option<(Option<Ipv4Addr>, Option<Ipv6Addr>)> {
-        if let Some(n4) = self.n4_of(source) {
-            return Some(n4);
-        }
+        self.n4_of(source).or_else(|| self.interface_endpoint(instance, source))
+    }
+
+    /// Returns our addresses for a tunnel like [`endpoint`](Self::endpoint), but on an interface
+    /// for tunnels also for the CP function.
+    #[must_use]
+    pub fn interface_endpoint(
+        &self,
+        instance: Option<InstanceId>,
+        source: Source,
+    ) -> Option<(Option<Ipv4Addr>, Option<Ipv6Addr>)> {
         let first = role_of(source);
         let interface = self.tunnels(instance).min_by_key(|it| it.role != first)?;
         Some((interface.v4, interface.v6))
@@ -421,6 +429,8 @@ mod tests {
         let own = Some((Some([10, 4, 0, 1].into()), Some("fd04::1".parse().unwrap())));
         assert_eq!(network.endpoint(Some(0), Source::Control), own);
         assert_eq!(network.only_endpoint(Some(0), Source::Control), own);
+        let n3 = Some((Some(N3.into()), None));
+        assert_eq!(network.interface_endpoint(Some(0), Source::Control), n3);
         assert_eq!(v4(&network, Some(0), Source::Access), Some(N3));
         // N3 has IPv4 only.
         let peer = (None, Some("fd04::2".parse().unwrap()));

@@ -372,11 +372,15 @@ impl Draft<'_> {
         }
         let failed = FailedRuleId::Pdr(pdr.id);
         let none = Refusal::rule_by(failed, IeType::F_TEID);
-        let (v4, v6) = self.context.network.endpoint(pdr.instance, pdr.source).ok_or(none)?;
-        let (v4, v6) = (v4.filter(|_| requested.choose_v4), v6.filter(|_| requested.choose_v6));
-        if v4.is_none() && v6.is_none() {
-            return Err(none);
-        }
+        let wanted = |(v4, v6): Endpoint| {
+            let (v4, v6) = (v4.filter(|_| requested.choose_v4), v6.filter(|_| requested.choose_v6));
+            (v4.is_some() || v6.is_some()).then_some((v4, v6))
+        };
+        let (network, instance, source) = (&self.context.network, pdr.instance, pdr.source);
+        // A CP function that wants IPv4 where N4 has IPv6 alone sends to an interface for tunnels.
+        let on_interface = || network.interface_endpoint(instance, source).and_then(wanted);
+        let of_source = network.endpoint(instance, source).and_then(wanted);
+        let (v4, v6) = of_source.or_else(on_interface).ok_or(none)?;
         let (shape, id, owner) = (self.context.shape, self.session.id, self.context.owner);
         let tunnels = &self.tunnels;
         let is_taken =
