@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use fastlane::table::ProcessMemory;
 use upf::api::TraceSubject;
 use upf::api::client::{self, ClientError, Request};
 use upf::api::top_client::{self, TopOptions};
@@ -389,6 +390,7 @@ fn fast(arguments: Vec<OsString>) -> ExitCode {
 
 fn slow(configured: &Configured) -> ExitCode {
     end_with_supervisor();
+    ProcessMemory::return_freed();
     match supervisor::slow(&configured.config, &configured.overrides, configured.verbose) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
