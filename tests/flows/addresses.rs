@@ -122,20 +122,21 @@ fn r6_udp_without_a_checksum_stays_without(tier: Tier) {
         for n in range(200):\n \
             s.sendto(b'there',('10.78.0.2',5353))\n \
             s.recv(64)\n";
-    let before = firewall.count("forwarded");
-    let echo = std::thread::scope(|scope| {
-        let echo = scope.spawn(|| {
-            for _ in 0..200 {
-                let (_, from) = udp.far.recv_from(&mut [0; 64]).ok()?;
-                udp.far.send_to(b"back", from).ok()?;
-            }
-            Some(())
+    // On a loaded machine the flow becomes fast late.
+    firewall.until_forwarded(200, || {
+        let echo = std::thread::scope(|scope| {
+            let echo = scope.spawn(|| {
+                for _ in 0..200 {
+                    let (_, from) = udp.far.recv_from(&mut [0; 64]).ok()?;
+                    udp.far.send_to(b"back", from).ok()?;
+                }
+                Some(())
+            });
+            firewall.routed.lab.right.run(&["python3", "-c", script]);
+            echo.join().unwrap()
         });
-        firewall.routed.lab.right.run(&["python3", "-c", script]);
-        echo.join().unwrap()
+        assert_eq!(echo, Some(()), "all arrive");
     });
-    assert_eq!(echo, Some(()), "all arrive");
-    assert!(firewall.count("forwarded") > before + 200);
     firewall.router.stop();
 }
 
