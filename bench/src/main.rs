@@ -39,6 +39,9 @@ struct Arguments {
     /// Numbers of lanes that run at once, in `lanes` and `upf-lanes`.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     lanes: Vec<usize>,
+    /// Number of slots in the rings of `upf-flood`: a power of two from 64 to 16384.
+    #[arg(long, default_value = "1024", value_parser = log2_ring)]
+    ring: u8,
     /// Folder for the results; each run adds new files.
     #[arg(long, default_value = "bench/results")]
     results: PathBuf,
@@ -163,6 +166,16 @@ fn main() -> ExitCode {
     }
 }
 
+/// Returns the base-2 logarithm of the number of slots in a ring.
+fn log2_ring(places: &str) -> std::result::Result<u8, String> {
+    match places.parse::<u32>() {
+        Ok(places) if places.is_power_of_two() && (64..=16_384).contains(&places) => {
+            Ok(places.trailing_zeros() as u8)
+        }
+        _ => Err("a ring has a power of two of slots, from 64 to 16384".to_owned()),
+    }
+}
+
 fn run(arguments: &Arguments) -> Result<()> {
     let Arguments { what, pairs, quick, rounds, .. } = *arguments;
     let effort = match quick {
@@ -170,7 +183,8 @@ fn run(arguments: &Arguments) -> Result<()> {
         false => Effort { pairs, slice: Duration::from_millis(500) },
     };
     let rounds = if quick { 1 } else { rounds };
-    let options = Options { effort, rounds, lanes: arguments.lanes.clone() };
+    let (lanes, log2_ring) = (arguments.lanes.clone(), arguments.ring);
+    let options = Options { effort, rounds, lanes, log2_ring };
     let mut report = Report::begin(effort);
     let wanted = MEASUREMENTS.iter().filter(|(one, _)| what == *one || what == Measurement::All);
     for (one, measure) in wanted {

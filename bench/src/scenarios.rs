@@ -51,6 +51,8 @@ pub struct Options {
     pub rounds: usize,
     /// Numbers of lanes that run at once.
     pub lanes: Vec<usize>,
+    /// Base-2 logarithm of the number of slots in the rings of a flooded lane.
+    pub log2_ring: u8,
 }
 
 impl Options {

@@ -36,7 +36,7 @@ fn with_sessions(
 fn what_is_sent_comes_or_is_counted() {
     with_sessions(|ways, sessions| {
         // A turn fails if its accounts do not add up or if responses exceed the configured rates.
-        let mut user_plane = Flooded::user_plane(ways, sessions)?;
+        let mut user_plane = Flooded::user_plane(ways, sessions, 10)?;
         let (mut rate, mut full) = user_plane.capacity(TURN)?;
         for _ in 1..ATTEMPTS {
             if rate > 0.0 {
@@ -68,7 +68,7 @@ fn what_is_sent_comes_or_is_counted() {
         assert!(came > 0 && came <= account.good - account.lost(), "{came} of {account:?}");
         user_plane.end()?;
 
-        let mut macswap = Flooded::macswap(sessions)?;
+        let mut macswap = Flooded::macswap(sessions, 14)?;
         let account = macswap.flood(slow, TURN)?.account;
         assert!(account.good > 0 && account.echoes + account.errors == 0, "{account:?}");
         macswap.end()

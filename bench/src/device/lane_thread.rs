@@ -62,12 +62,16 @@ pub struct Station {
 }
 
 impl Station {
-    /// Starts a lane with this application, to which these frames can be sent: at most 126 octets
-    /// each.
+    /// Starts a lane with this application, to which these frames can be sent, at most 126 octets
+    /// each, over rings of `1 << log2_places` slots.
     ///
     /// # Errors
     /// Returns an error if there is not enough memory or memif does not connect.
-    pub fn start<A: App + Send + 'static>(app: A, frames: &[Vec<u8>]) -> Result<Self> {
+    pub fn start<A: App + Send + 'static>(
+        app: A,
+        frames: &[Vec<u8>],
+        log2_places: u8,
+    ) -> Result<Self> {
         let socket = Socket::new();
         let settings = MemifSettings::new(Address::Path(socket.0.clone()), Role::Server);
         let (link, mut queues) = fastlane_memif::open(settings, PortId(0))?;
@@ -89,7 +93,7 @@ impl Station {
             (Arc::new(AtomicBool::new(false)), channel(), channel());
         let turning = Arc::clone(&active);
         let thread = std::thread::spawn(move || serve(app, parts, &turning, inbox, &outbox));
-        let client = Listed::connect(&socket.0, frames)?;
+        let client = Listed::connect(&socket.0, frames, log2_places)?;
         Ok(Self {
             client,
             counters,

@@ -10,7 +10,7 @@ use fastlane_core::App;
 use crate::Result;
 use crate::device::cpu_time::{pinned, undisturbed};
 use crate::device::lane_thread::{Station, wait};
-use crate::device::memif_server::Listed;
+use crate::device::memif_server::{LOG2_PLACES, Listed};
 use crate::device::memory_lane::macswap;
 use crate::loops::flow_lane::{FlowLane, FlowSet};
 use crate::slices::{Contender, Effort, Pairs, Slice, pair};
@@ -38,7 +38,11 @@ struct BusyLane {
 
 impl BusyLane {
     fn new<A: App + Send + 'static>(app: A, frames: &[Vec<u8>]) -> Result<Self> {
-        Ok(Self { station: Station::start(app, frames)?, frames: frames.len(), next: 0 })
+        Ok(Self {
+            station: Station::start(app, frames, LOG2_PLACES)?,
+            frames: frames.len(),
+            next: 0,
+        })
     }
 
     /// Takes frames that have come back. Returns their number.

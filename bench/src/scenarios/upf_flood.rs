@@ -59,12 +59,12 @@ pub fn upf_flood(report: &mut Report, options: &Options) -> Result<()> {
         let ways = RouteMirror::new(&veth)?;
         let mut sessions = Sessions::new(SESSIONS, Shape::Simple)?;
         sessions.answer(answers());
-        let mut found = FloodResults::new();
+        let mut found = FloodResults::new(options.log2_ring);
         let delay = Arc::new(AtomicU32::new(0));
         let mut flooded = [
-            Flooded::user_plane(&ways, &sessions)?,
-            Flooded::macswap(&sessions)?,
-            Flooded::delayed(&sessions, Arc::clone(&delay))?,
+            Flooded::user_plane(&ways, &sessions, options.log2_ring)?,
+            Flooded::macswap(&sessions, options.log2_ring)?,
+            Flooded::delayed(&sessions, options.log2_ring, Arc::clone(&delay))?,
         ];
         pinned(CPU, || {
             calibrate(&mut flooded, &delay, options.effort.slice / PARTS)?;
@@ -122,6 +122,8 @@ fn calibrate(
 
 /// Results of all rounds.
 struct FloodResults {
+    /// Number of slots in the rings of the lanes.
+    ring: u32,
     comparisons: Vec<Comparison>,
     /// All measured capacities.
     capacities: Vec<f64>,
@@ -177,9 +179,10 @@ impl Lot {
 }
 
 impl FloodResults {
-    fn new() -> Self {
+    fn new(log2_ring: u8) -> Self {
         let figure = |name, title, along| Figure::new(name, title, along, Style::Bars);
         Self {
+            ring: 1 << log2_ring,
             comparisons: Vec::new(),
             capacities: Vec::new(),
             rounds: 0,
@@ -313,16 +316,17 @@ impl FloodResults {
     }
 
     fn publish(self, report: &mut Report) {
+        let users = format!("rings of {}, users at 25 % of capacity", self.ring);
         let [alone, half, three] = &self.p99;
         for (pairs, (_, name)) in [alone, half, three].into_iter().zip(LOADS) {
             let [ours, rival, _] = pairs.clone();
-            let work = format!("p99 of one way over memif, users at 25 % of capacity, {name}");
+            let work = format!("p99 of one way over memif, {users}, {name}");
             let names = [work, WHO[0].to_owned(), WHO[1].to_owned()];
             let pairs = Pairs { ours, rival };
             report.comparisons.push(Comparison::new(names, pairs, Kind::Ratio, None));
         }
         let pairs = Pairs { ours: half[0].clone(), rival: alone[0].clone() };
-        let work = "p99 of one way over memif, users at 25 % of capacity, upf".to_owned();
+        let work = format!("p99 of one way over memif, {users}, upf");
         let names = [work, LOADS[1].1.to_owned(), LOADS[0].1.to_owned()];
         report.comparisons.push(Comparison::new(names, pairs, Kind::Ratio, None));
         let work = "the lane over memif, CPU time per frame, always as many as it takes".to_owned();
@@ -331,8 +335,8 @@ impl FloodResults {
         report.comparisons.push(comparison);
         report.comparisons.extend(self.comparisons);
 
-        let title = "Users' packets of all rounds";
-        let mut sums = Figure::new("upf-flood-packets", title, "Load", Style::Bars);
+        let title = format!("Users' packets of all rounds, rings of {}", self.ring);
+        let mut sums = Figure::new("upf-flood-packets", &title, "Load", Style::Bars);
         for (accounts, kept) in [
             (&self.accounts, ""),
             (&self.steady, " while the lane kept pace"),

@@ -16,8 +16,9 @@ use crate::device::memif_server::handshake::{self, Connection, RingLayout};
 
 /// Base-2 logarithm of the number of slots in each ring; the default of all memif implementations.
 pub const LOG2_PLACES: u8 = 10;
-/// Number of slots in each ring.
-pub(super) const PLACES: u16 = 1 << LOG2_PLACES;
+/// The layout of rings with that number of slots, and their number.
+pub(super) const DEFAULT: RingsLayout = RingsLayout { log2_places: LOG2_PLACES };
+pub(super) const PLACES: u16 = DEFAULT.places();
 /// Size of a buffer in bytes; the default of all memif implementations.
 pub const BUFFER: usize = 2048;
 /// Offset of the descriptors from the start of a ring, and size of one descriptor, in bytes.
@@ -113,7 +114,7 @@ impl Rings {
         for (ring, bytes) in [(TO_SERVER, frames.sent.len()), (TO_CLIENT, BUFFER)] {
             word(&memory, start(ring)).store(COOKIE, Ordering::Relaxed);
             for place in 0..PLACES {
-                let (at, buffer) = (descriptor(ring, place), buffer(ring, place));
+                let (at, buffer) = (DEFAULT.descriptor(ring, place), buffer(ring, place));
                 word(&memory, at + LENGTH).store(bytes as u32, Ordering::Relaxed);
                 word(&memory, at + OFFSET).store(buffer as u32, Ordering::Relaxed);
                 for (number, bytes) in frames.sent.chunks(WORD).enumerate() {
@@ -127,8 +128,7 @@ impl Rings {
         // The server owns all buffers of the return direction.
         short(&memory, start(TO_CLIENT) + HEAD).store(PLACES, Ordering::Relaxed);
         short(&memory, start(TO_CLIENT) + FLAGS).store(NO_INTERRUPTS, Ordering::Relaxed);
-        let place = |ring| RingLayout { offset: start(ring) as u32, log2_size: LOG2_PLACES };
-        let places = [place(TO_SERVER), place(TO_CLIENT)];
+        let places = [DEFAULT.told(TO_SERVER), DEFAULT.told(TO_CLIENT)];
         let connection = handshake::open(path, 0, memory.as_fd(), memory.len(), places)?;
         Ok(Self {
             memory,
@@ -197,7 +197,7 @@ impl Rings {
         let at = buffer(TO_CLIENT, place) + self.frames.number[1];
         let half = |at| u64::from(word(&self.memory, at).load(Ordering::Relaxed));
         let number = half(at) | half(at + WORD) << 32;
-        let length = word(&self.memory, descriptor(TO_CLIENT, place) + LENGTH);
+        let length = word(&self.memory, DEFAULT.descriptor(TO_CLIENT, place) + LENGTH);
         let whole = length.load(Ordering::Relaxed) as usize == self.frames.back;
         length.store(BUFFER as u32, Ordering::Relaxed);
         self.taken = self.taken.wrapping_add(1);
@@ -221,14 +221,38 @@ impl Rings {
     }
 }
 
-/// Returns the offset of a ring.
-pub(super) const fn start(ring: usize) -> usize {
-    ring * (DESCRIPTORS + PLACES as usize * DESCRIPTOR)
+/// Where two rings of one size lie in memory, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RingsLayout {
+    /// Base-2 logarithm of the number of slots in each ring.
+    pub log2_places: u8,
 }
 
-/// Returns the offset of a descriptor.
-pub(super) const fn descriptor(ring: usize, place: u16) -> usize {
-    start(ring) + DESCRIPTORS + place as usize * DESCRIPTOR
+impl RingsLayout {
+    /// Returns the number of slots in each ring.
+    pub(super) const fn places(self) -> u16 {
+        1 << self.log2_places
+    }
+
+    /// Returns the offset of a ring.
+    pub(super) const fn start(self, ring: usize) -> usize {
+        ring * (DESCRIPTORS + self.places() as usize * DESCRIPTOR)
+    }
+
+    /// Returns the offset of a descriptor.
+    pub(super) const fn descriptor(self, ring: usize, place: u16) -> usize {
+        self.start(ring) + DESCRIPTORS + place as usize * DESCRIPTOR
+    }
+
+    /// Returns what the server is told about a ring.
+    pub(super) const fn told(self, ring: usize) -> RingLayout {
+        RingLayout { offset: self.start(ring) as u32, log2_size: self.log2_places }
+    }
+}
+
+/// Returns the offset of a ring of the default size.
+const fn start(ring: usize) -> usize {
+    DEFAULT.start(ring)
 }
 
 /// Returns the offset of a buffer. The buffers of each ring lie after both rings, at multiples of

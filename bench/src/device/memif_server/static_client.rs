@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 use fastlane_table::SharedMemory;
 
 use crate::Result;
-use crate::device::memif_server::handshake::{self, Connection, RingLayout};
+use crate::device::memif_server::handshake::{self, Connection};
 use crate::device::memif_server::rings::{
-    COOKIE, FLAGS, HEAD, LENGTH, LOG2_PLACES, NO_INTERRUPTS, OFFSET, PLACES, TAIL, TO_CLIENT,
-    TO_SERVER, descriptor, short, start, word,
+    COOKIE, FLAGS, HEAD, LENGTH, NO_INTERRUPTS, OFFSET, RingsLayout, TAIL, TO_CLIENT, TO_SERVER,
+    short, word,
 };
 
 /// Distance between two listed frames in octets: two cache lines.
@@ -36,6 +36,7 @@ pub struct Came {
 pub struct Listed {
     memory: SharedMemory,
     _connection: Connection,
+    rings: RingsLayout,
     lengths: Vec<u32>,
     written: u16,
     /// Read and return positions of the server when they were last loaded.
@@ -45,48 +46,52 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Connects to the server at `path`. The server must poll, since the client never wakes it.
+    /// Connects to the server at `path`, with rings of `1 << log2_places` slots. The server must
+    /// poll, since the client never wakes it.
     ///
     /// # Errors
     /// Returns an error if there is no server, if it refuses, or if a frame is longer than 126
     /// octets.
-    pub fn connect(path: &Path, frames: &[Vec<u8>]) -> Result<Self> {
+    pub fn connect(path: &Path, frames: &[Vec<u8>], log2_places: u8) -> Result<Self> {
         if frames.iter().any(|frame| frame.len() > SLOT - SHIFT) {
             return Err("a frame is longer than 126 octets".into());
         }
-        let memory = SharedMemory::create("bench-listed", slot(frames.len()))?;
+        let rings = RingsLayout { log2_places };
+        let memory = SharedMemory::create("bench-listed", slot(rings, frames.len()))?;
         for (number, frame) in frames.iter().enumerate() {
-            fill(&memory, slot(number), frame);
+            fill(&memory, slot(rings, number), frame);
         }
-        for place in 0..PLACES {
-            let at = descriptor(TO_CLIENT, place);
+        for place in 0..rings.places() {
+            let at = rings.descriptor(TO_CLIENT, place);
             word(&memory, at + LENGTH).store((ROOM - SHIFT) as u32, Ordering::Relaxed);
-            word(&memory, at + OFFSET).store(buffer(place) as u32, Ordering::Relaxed);
+            word(&memory, at + OFFSET).store(buffer(rings, place) as u32, Ordering::Relaxed);
         }
         for ring in [TO_SERVER, TO_CLIENT] {
-            word(&memory, start(ring)).store(COOKIE, Ordering::Relaxed);
+            word(&memory, rings.start(ring)).store(COOKIE, Ordering::Relaxed);
         }
         // The server owns all buffers of the return direction.
-        short(&memory, start(TO_CLIENT) + HEAD).store(PLACES, Ordering::Relaxed);
-        short(&memory, start(TO_CLIENT) + FLAGS).store(NO_INTERRUPTS, Ordering::Relaxed);
-        let place = |ring| RingLayout { offset: start(ring) as u32, log2_size: LOG2_PLACES };
-        let places = [place(TO_SERVER), place(TO_CLIENT)];
+        let back = rings.start(TO_CLIENT);
+        short(&memory, back + HEAD).store(rings.places(), Ordering::Relaxed);
+        short(&memory, back + FLAGS).store(NO_INTERRUPTS, Ordering::Relaxed);
+        let places = [rings.told(TO_SERVER), rings.told(TO_CLIENT)];
         let connection = handshake::open(path, 0, memory.as_fd(), memory.len(), places)?;
         let lengths = frames.iter().map(|frame| frame.len() as u32).collect();
         let (written, read, returned, taken) = (0, 0, 0, 0);
-        Ok(Self { memory, _connection: connection, lengths, written, read, returned, taken })
+        Ok(Self { memory, _connection: connection, rings, lengths, written, read, returned, taken })
     }
 
     /// Writes the descriptor of frame `number`, which leaves with [`send`](Self::send). Returns
-    /// false if the ring is full. A frame may be sent again after `PLACES` other frames.
+    /// false if the ring is full. A frame may be sent again after as many other frames as the ring
+    /// has slots.
     #[inline]
     pub fn write(&mut self, number: usize) -> bool {
-        if self.written.wrapping_sub(self.read) >= PLACES && self.unread() >= PLACES {
+        let places = self.rings.places();
+        if self.written.wrapping_sub(self.read) >= places && self.unread() >= places {
             return false;
         }
-        let at = descriptor(TO_SERVER, self.written % PLACES);
+        let at = self.rings.descriptor(TO_SERVER, self.written & (places - 1));
         word(&self.memory, at + LENGTH).store(self.lengths[number], Ordering::Relaxed);
-        word(&self.memory, at + OFFSET).store(slot(number) as u32, Ordering::Relaxed);
+        word(&self.memory, at + OFFSET).store(slot(self.rings, number) as u32, Ordering::Relaxed);
         self.written = self.written.wrapping_add(1);
         true
     }
@@ -94,20 +99,21 @@ impl Listed {
     /// Changes the last four octets of a listed frame that is not in flight.
     #[inline]
     pub fn stamp(&self, number: usize, value: u32) {
-        let end = slot(number) + self.lengths[number] as usize;
+        let end = slot(self.rings, number) + self.lengths[number] as usize;
         word(&self.memory, end - 4).store(value, Ordering::Relaxed);
     }
 
     /// Publishes the written descriptors.
     #[inline]
     pub fn send(&mut self) {
-        short(&self.memory, start(TO_SERVER) + HEAD).store(self.written, Ordering::Release);
+        short(&self.memory, self.rings.start(TO_SERVER) + HEAD)
+            .store(self.written, Ordering::Release);
     }
 
     /// Returns the number of written frames that the server has not taken yet.
     #[inline]
     pub fn unread(&mut self) -> u16 {
-        self.read = short(&self.memory, start(TO_SERVER) + TAIL).load(Ordering::Acquire);
+        self.read = short(&self.memory, self.rings.start(TO_SERVER) + TAIL).load(Ordering::Acquire);
         self.written.wrapping_sub(self.read)
     }
 
@@ -116,14 +122,16 @@ impl Listed {
     #[inline]
     pub fn take(&mut self) -> Option<Came> {
         if self.taken == self.returned {
-            self.returned = short(&self.memory, start(TO_CLIENT) + TAIL).load(Ordering::Acquire);
+            self.returned =
+                short(&self.memory, self.rings.start(TO_CLIENT) + TAIL).load(Ordering::Acquire);
             if self.taken == self.returned {
                 return None;
             }
         }
-        let place = self.taken % PLACES;
-        let length = word(&self.memory, descriptor(TO_CLIENT, place) + LENGTH);
-        let came = Came { length: length.load(Ordering::Relaxed) as usize, buffer: buffer(place) };
+        let place = self.taken & (self.rings.places() - 1);
+        let length = word(&self.memory, self.rings.descriptor(TO_CLIENT, place) + LENGTH);
+        let buffer = buffer(self.rings, place);
+        let came = Came { length: length.load(Ordering::Relaxed) as usize, buffer };
         length.store((ROOM - SHIFT) as u32, Ordering::Relaxed);
         self.taken = self.taken.wrapping_add(1);
         Some(came)
@@ -143,19 +151,19 @@ impl Listed {
     /// Returns the buffers of taken frames to the server.
     #[inline]
     pub fn give_back(&mut self) {
-        let head = self.taken.wrapping_add(PLACES);
-        short(&self.memory, start(TO_CLIENT) + HEAD).store(head, Ordering::Release);
+        let head = self.taken.wrapping_add(self.rings.places());
+        short(&self.memory, self.rings.start(TO_CLIENT) + HEAD).store(head, Ordering::Release);
     }
 }
 
 /// Returns the offset of the frame in a buffer. The buffers lie behind both rings.
-const fn buffer(place: u16) -> usize {
-    start(2).next_multiple_of(ROOM) + place as usize * ROOM + SHIFT
+const fn buffer(rings: RingsLayout, place: u16) -> usize {
+    rings.start(2).next_multiple_of(ROOM) + place as usize * ROOM + SHIFT
 }
 
 /// Returns the offset of a listed frame. The listed frames lie behind the buffers.
-const fn slot(number: usize) -> usize {
-    buffer(PLACES) + number * SLOT
+const fn slot(rings: RingsLayout, number: usize) -> usize {
+    buffer(rings, rings.places()) + number * SLOT
 }
 
 /// Writes a frame in words. Two octets before it and up to three behind it become zero.

@@ -70,24 +70,25 @@ pub struct Passed {
 }
 
 impl Flooded {
-    /// Starts a lane with the user plane.
+    /// Starts a lane with the user plane, over rings of `1 << log2_places` slots.
     ///
     /// # Errors
     /// Returns an error if there is not enough memory or memif does not connect.
-    pub fn user_plane(ways: &RouteMirror, sessions: &Sessions) -> Result<Self> {
+    pub fn user_plane(ways: &RouteMirror, sessions: &Sessions, log2_places: u8) -> Result<Self> {
         let traffic = Traffic::new(sessions);
-        let station = Station::start(sessions.user_plane(lane(ways)?)?, &traffic.frames)?;
+        let station =
+            Station::start(sessions.user_plane(lane(ways)?)?, &traffic.frames, log2_places)?;
         let causes = Some(sessions.causes()?);
         Ok(Self { station, traffic, order: Order::default(), causes, start: Instant::now() })
     }
 
-    /// Starts a lane with macswap.
+    /// Starts a lane with macswap over such rings.
     ///
     /// # Errors
     /// Returns an error if there is not enough memory or memif does not connect.
-    pub fn macswap(sessions: &Sessions) -> Result<Self> {
+    pub fn macswap(sessions: &Sessions, log2_places: u8) -> Result<Self> {
         let traffic = Traffic::new(sessions);
-        let station = Station::start(macswap, &traffic.frames)?;
+        let station = Station::start(macswap, &traffic.frames, log2_places)?;
         let (order, start) = (Order::default(), Instant::now());
         Ok(Self { station, traffic, order, causes: None, start })
     }
@@ -97,7 +98,7 @@ impl Flooded {
     ///
     /// # Errors
     /// Returns an error if there is not enough memory or memif does not connect.
-    pub fn delayed(sessions: &Sessions, steps: Arc<AtomicU32>) -> Result<Self> {
+    pub fn delayed(sessions: &Sessions, log2_places: u8, steps: Arc<AtomicU32>) -> Result<Self> {
         let traffic = Traffic::new(sessions);
         let application = move |packet: &mut Packet| -> Verdict {
             let mut number = 1;
@@ -106,7 +107,7 @@ impl Flooded {
             }
             macswap(packet)
         };
-        let station = Station::start(application, &traffic.frames)?;
+        let station = Station::start(application, &traffic.frames, log2_places)?;
         let (order, start) = (Order::default(), Instant::now());
         Ok(Self { station, traffic, order, causes: None, start })
     }
