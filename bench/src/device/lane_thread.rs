@@ -11,13 +11,13 @@ use fastlane_memif::{Address, Link, MemifSettings, Role};
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::{Counters, LaneCounter, PortCounter};
 
-use crate::device::cpu_time::{pin, undisturbed};
+use crate::device::cpu_time::{other_core, pin, undisturbed};
 use crate::device::memif_server::{Listed, Socket};
 use crate::slices::thread_cpu;
 use crate::{Error, Result};
 
-/// CPU of the lane; the sender is on CPU 0.
-const CPU: usize = 1;
+/// CPU of the sender; the lane is on another core.
+pub const SENDER_CPU: usize = 0;
 /// Number of frames of the lane's pool, and size of each in bytes.
 const FRAMES: usize = 1024;
 const FRAME_SIZE: usize = 2048;
@@ -169,7 +169,7 @@ fn serve<A: App>(
     orders: Receiver<()>,
     done: &Sender<Turned>,
 ) -> usize {
-    pin(CPU);
+    pin(other_core(SENDER_CPU));
     let mut lane = Lane::new(app, parts);
     for () in orders {
         let (begun, before) = (Instant::now(), thread_cpu());

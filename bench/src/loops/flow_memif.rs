@@ -1,6 +1,6 @@
 //! The cost of flows with NAT for a lane behind native memif, compared with swapping addresses.
 //!
-//! The lane is on CPU 1 and always has frames: the client on CPU 0 writes descriptors of frames
+//! The lane is on another core and always has frames: the client on CPU 0 writes descriptors of frames
 //! that are there already, so it is faster than the lane.
 
 use std::time::{Duration, Instant};
@@ -9,14 +9,12 @@ use fastlane_core::App;
 
 use crate::Result;
 use crate::device::cpu_time::{pinned, undisturbed};
-use crate::device::lane_thread::{Station, wait};
+use crate::device::lane_thread::{SENDER_CPU, Station, wait};
 use crate::device::memif_server::{LOG2_PLACES, Listed};
 use crate::device::memory_lane::macswap;
 use crate::loops::flow_lane::{FlowLane, FlowSet};
 use crate::slices::{Contender, Effort, Pairs, Slice, pair};
 
-/// CPU of the client.
-const CPU: usize = 0;
 /// Rest before a slice: Linux throttles real-time threads that take more than 95 % of the time.
 const REST: Duration = Duration::from_millis(15);
 /// Number of frames that the client sends in turn: enough for all flows.
@@ -83,7 +81,7 @@ impl Contender for BusyLane {
         std::thread::sleep(REST);
         let Self { station, frames, next } = self;
         let fill = |station: &mut Station| Self::fill(station, next, *frames, length);
-        let (packets, turned) = pinned(CPU, || undisturbed(|| station.during(fill)))?;
+        let (packets, turned) = pinned(SENDER_CPU, || undisturbed(|| station.during(fill)))?;
         Ok(Slice { cpu: turned.cpu, packets })
     }
 }

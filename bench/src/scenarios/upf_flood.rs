@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::Result;
 use crate::device::cpu_time::{pinned, undisturbed};
-use crate::device::lane_thread::Turned;
+use crate::device::lane_thread::{SENDER_CPU, Turned};
 use crate::device::veth_pair::{Veth, in_namespace};
 use crate::loops::user_plane::{RouteMirror, Sessions, Shape};
 use crate::report::figure::{Figure, Style};
@@ -40,8 +40,6 @@ const PARTS: u32 = 5;
 /// Below them another virtual machine uses the CPU, and the lane has lost its pace.
 const STEADY: f64 = 0.9;
 const PRESENT: f64 = 0.98;
-/// CPU of the sender.
-const CPU: usize = 0;
 /// Time in which a flood uses up the saved response credit, and time in which responses are
 /// counted.
 const EMPTY: Duration = Duration::from_millis(200);
@@ -66,7 +64,7 @@ pub fn upf_flood(report: &mut Report, options: &Options) -> Result<()> {
             Flooded::macswap(&sessions, options.log2_ring)?,
             Flooded::delayed(&sessions, options.log2_ring, Arc::clone(&delay))?,
         ];
-        pinned(CPU, || {
+        pinned(SENDER_CPU, || {
             calibrate(&mut flooded, &delay, options.effort.slice / PARTS)?;
             for round in 0..options.effort.pairs {
                 options.tell("flood", round);

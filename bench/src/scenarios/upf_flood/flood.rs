@@ -1,7 +1,7 @@
 //! Established traffic during a flood of echo requests and of packets for unknown tunnels, in the
 //! user plane and in macswap.
 //!
-//! The lane runs on CPU 1, the sender and receiver on CPU 0, with a native memif between them. The
+//! The lane runs on another core than the sender and receiver, a native memif between them. The
 //! measurement therefore covers a lane on a real driver, and another CPU offers more frames than
 //! the lane takes. (A memory port in the lane's thread would spend the lane's time on creating
 //! frames, and its ring is never full.) Each UE packet carries its sending time. One thread sends
