@@ -1,7 +1,7 @@
 //! A lane in its own thread, behind memif, that runs turns only while it is measured.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ const HEADROOM: usize = 192;
 const TURNS: u64 = 2;
 /// Time that these turns do not take, whatever is in them: a lane that takes longer was stopped by
 /// the kernel or by the host of the machine.
-const PAUSE: Duration = Duration::from_micros(100);
+pub const PAUSE: Duration = Duration::from_micros(100);
 /// Timeout of steps that normally complete at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -46,12 +46,48 @@ pub struct Turned {
     pub pauses: u64,
 }
 
+/// Clock that a lane shares with its sender, and the time at which the lane last read it.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Heartbeat {
+    start: Instant,
+    last: AtomicU64,
+}
+
+impl Heartbeat {
+    pub(crate) fn new() -> Self {
+        Self { start: Instant::now(), last: AtomicU64::new(0) }
+    }
+
+    /// Returns the time since the start, in nanoseconds.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// Returns the time of the last two turns of the lane, in nanoseconds.
+    #[inline]
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.last.load(Ordering::Relaxed)
+    }
+
+    /// Publishes the time of the last two turns.
+    #[inline]
+    pub(crate) fn beat(&self, now: u64) {
+        self.last.store(now, Ordering::Relaxed);
+    }
+}
+
 /// Lane and the client that sends frames to it.
 pub struct Station {
     /// Client that sends frames.
     pub client: Listed,
     /// Counters of the lane.
     pub counters: Counters,
+    /// Clock of the lane.
+    pub heartbeat: Arc<Heartbeat>,
     active: Arc<AtomicBool>,
     /// Dropped before the thread is joined: the thread ends when the channel closes.
     orders: Option<Sender<()>>,
@@ -91,12 +127,18 @@ impl Station {
         };
         let (active, (orders, inbox), (outbox, done)) =
             (Arc::new(AtomicBool::new(false)), channel(), channel());
-        let turning = Arc::clone(&active);
-        let thread = std::thread::spawn(move || serve(app, parts, &turning, inbox, &outbox));
+        let (turning, heartbeat) = (Arc::clone(&active), Arc::new(Heartbeat::new()));
+        let beating = Arc::clone(&heartbeat);
+        let thread = std::thread::spawn(move || {
+            let mut lane = Lane::new(app, parts);
+            serve(&mut lane, &turning, &beating, inbox, &outbox);
+            lane.close()
+        });
         let client = Listed::connect(&socket.0, frames, log2_places)?;
         Ok(Self {
             client,
             counters,
+            heartbeat,
             active,
             orders: Some(orders),
             done,
@@ -163,36 +205,35 @@ impl Drop for Station {
 }
 
 fn serve<A: App>(
-    app: A,
-    parts: LaneConfig,
+    lane: &mut Lane<A>,
     active: &AtomicBool,
+    heartbeat: &Heartbeat,
     orders: Receiver<()>,
     done: &Sender<Turned>,
-) -> usize {
+) {
     pin(other_core(SENDER_CPU));
-    let mut lane = Lane::new(app, parts);
     for () in orders {
         let (begun, before) = (Instant::now(), thread_cpu());
-        let mut turned = undisturbed(|| turn(&mut lane, active));
+        let mut turned = undisturbed(|| turn(lane, active, heartbeat));
         turned.cpu = thread_cpu() - before;
         turned.time = begun.elapsed().as_nanos() as u64;
         if done.send(turned).is_err() {
             break;
         }
     }
-    lane.close()
 }
 
-fn turn<A: App>(lane: &mut Lane<A>, active: &AtomicBool) -> Turned {
+fn turn<A: App>(lane: &mut Lane<A>, active: &AtomicBool, heartbeat: &Heartbeat) -> Turned {
     let mut turned = Turned::default();
-    let mut last = Instant::now();
+    let mut last = heartbeat.now();
     while active.load(Ordering::Relaxed) {
         for _ in 0..TURNS {
             turned.busy += u64::from(lane.turn() > 0);
         }
         turned.turns += TURNS;
-        let now = Instant::now();
-        turned.pauses += u64::from(now - last >= PAUSE);
+        let now = heartbeat.now();
+        heartbeat.beat(now);
+        turned.pauses += u64::from(now - last >= PAUSE.as_nanos() as u64);
         last = now;
     }
     turned

@@ -136,11 +136,10 @@ struct FloodResults {
     saturated: Pairs,
     /// 99th percentile of the one-way time of each round, by load and contender.
     p99: [[Vec<f64>; WHO.len()]; LOADS.len()],
-    /// Accounts by load and contender: of all rounds, of the turns in which the lane kept its pace,
-    /// and of those in which it was not stopped either.
+    /// Accounts by load and contender: of all rounds, and of the turns in which the lane kept its
+    /// pace.
     accounts: [[Account; WHO.len()]; LOADS.len()],
     steady: [[Account; WHO.len()]; LOADS.len()],
-    unpaused: [[Account; WHO.len()]; LOADS.len()],
 }
 
 /// Results of a contender at one load in one round.
@@ -198,7 +197,6 @@ impl FloodResults {
             p99: Default::default(),
             accounts: Default::default(),
             steady: Default::default(),
-            unpaused: Default::default(),
         }
     }
 
@@ -220,22 +218,19 @@ impl FloodResults {
             for (place, (junk, _)) in LOADS.iter().enumerate() {
                 let load = Load { good: GOOD * capacity, junk: junk * capacity };
                 let mut accounts: [Account; WHO.len()] = Default::default();
-                let (mut is_present, mut is_paused) = (true, false);
+                let mut is_present = true;
                 for turn_of in 0..WHO.len() {
                     let who = (part as usize + turn_of) % WHO.len();
                     let passed = undisturbed(|| flooded[who].flood(load, turn))?;
                     accounts[who].add(&passed.account);
-                    let Turned { cpu, time, pauses, .. } = passed.turned;
+                    let Turned { cpu, time, .. } = passed.turned;
                     is_present &= cpu as f64 >= PRESENT * time as f64;
-                    is_paused |= pauses > 0;
                     lots[place][who].add(passed);
                 }
                 let before = std::mem::replace(&mut capacity, measure(flooded)?);
-                let is_steady = is_present && capacity >= STEADY * before;
-                let sums =
-                    [(is_steady, &mut self.steady), (is_steady && !is_paused, &mut self.unpaused)];
-                for (_, sums) in sums.into_iter().filter(|(counts, _)| *counts) {
-                    sums[place].iter_mut().zip(&accounts).for_each(|(sum, it)| sum.add(it));
+                if is_present && capacity >= STEADY * before {
+                    let sums = self.steady[place].iter_mut();
+                    sums.zip(&accounts).for_each(|(sum, it)| sum.add(it));
                 }
             }
         }
@@ -335,11 +330,8 @@ impl FloodResults {
 
         let title = format!("Users' packets of all rounds, rings of {}", self.ring);
         let mut sums = Figure::new("upf-flood-packets", &title, "Load", Style::Bars);
-        for (accounts, kept) in [
-            (&self.accounts, ""),
-            (&self.steady, " while the lane kept pace"),
-            (&self.unpaused, " while it kept pace and was not stopped"),
-        ] {
+        for (accounts, kept) in [(&self.accounts, ""), (&self.steady, " while the lane kept pace")]
+        {
             for ((_, name), accounts) in LOADS.iter().zip(accounts) {
                 for (who, account) in WHO.iter().zip(accounts) {
                     sums.add(&format!("{who}, due{kept}"), name, account.good as f64);

@@ -51,7 +51,6 @@ pub struct Flooded {
     traffic: Traffic,
     order: Order,
     causes: Option<State<DROP_REASON_WORDS>>,
-    start: Instant,
 }
 
 /// Results of a turn.
@@ -79,7 +78,7 @@ impl Flooded {
         let station =
             Station::start(sessions.user_plane(lane(ways)?)?, &traffic.frames, log2_places)?;
         let causes = Some(sessions.causes()?);
-        Ok(Self { station, traffic, order: Order::default(), causes, start: Instant::now() })
+        Ok(Self { station, traffic, order: Order::default(), causes })
     }
 
     /// Starts a lane with macswap over such rings.
@@ -89,8 +88,7 @@ impl Flooded {
     pub fn macswap(sessions: &Sessions, log2_places: u8) -> Result<Self> {
         let traffic = Traffic::new(sessions);
         let station = Station::start(macswap, &traffic.frames, log2_places)?;
-        let (order, start) = (Order::default(), Instant::now());
-        Ok(Self { station, traffic, order, causes: None, start })
+        Ok(Self { station, traffic, order: Order::default(), causes: None })
     }
 
     /// Starts a lane with a macswap that computes a number of steps for each packet, each of which
@@ -108,8 +106,7 @@ impl Flooded {
             macswap(packet)
         };
         let station = Station::start(application, &traffic.frames, log2_places)?;
-        let (order, start) = (Order::default(), Instant::now());
-        Ok(Self { station, traffic, order, causes: None, start })
+        Ok(Self { station, traffic, order: Order::default(), causes: None })
     }
 
     /// Measures the capacity: the UE packets per second that the lane forwards when its ring is
@@ -137,19 +134,20 @@ impl Flooded {
 
     fn pass<T>(&mut self, send: impl FnOnce(&mut Sender<'_>) -> Result<T>) -> Result<(T, Passed)> {
         std::thread::sleep(REST);
-        let Self { station, traffic, order, causes, start } = self;
-        let (causes, start) = (causes.as_ref(), *start);
+        let Self { station, traffic, order, causes } = self;
+        let (causes, heartbeat) = (causes.as_ref(), Arc::clone(&station.heartbeat));
         let before = Counted::now(station, causes);
         let mut tally = Tally::default();
         let ((result, until), turned) = station.during(|station| {
             station.turns(1)?;
             let (client, tally) = (&mut station.client, &mut tally);
-            let result = send(&mut Sender { client, traffic, order, tally, start })?;
+            let result =
+                send(&mut Sender { client, traffic, order, tally, heartbeat: &heartbeat })?;
             let until = Instant::now();
             // If a frame does not arrive, the account describes the loss.
             let _ = wait("the last frames", || {
                 let client = &mut station.client;
-                Sender { client, traffic, order, tally, start }.take(true);
+                Sender { client, traffic, order, tally, heartbeat: &heartbeat }.take(true);
                 Ok(before.is_over(station, tally) && {
                     station.turns(2)?;
                     before.is_over(station, tally)

@@ -1,8 +1,9 @@
 //! Sends frames when they are due and receives frames, in one loop on CPU 0.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::Result;
+use crate::device::lane_thread::{Heartbeat, PAUSE};
 use crate::device::memif_server::Listed;
 use crate::scenarios::upf_flood::flood::flood_traffic::{Kind, ReceivedKind, Traffic};
 
@@ -13,6 +14,8 @@ const LATE: u64 = 16;
 const LATE_SECONDS: f64 = 3e-6;
 /// Maximum number of frames received before others are sent.
 const TAKEN: usize = 64;
+/// Time after which a lane that runs no turns is taken as ended.
+const ENDED: Duration = Duration::from_secs(5);
 /// Number of kinds of received frames.
 const SEEN: usize = ReceivedKind::Strange as usize + 1;
 
@@ -106,23 +109,63 @@ pub(super) struct Sender<'a> {
     pub(super) traffic: &'a Traffic,
     pub(super) order: &'a mut Order,
     pub(super) tally: &'a mut Tally,
-    /// Origin of the stamps.
-    pub(super) start: Instant,
+    /// Clock of the stamps.
+    pub(super) heartbeat: &'a Heartbeat,
+}
+
+/// Time during which a lane runs: time is left out as long as the lane has not run for [`PAUSE`].
+struct LaneTime<'a> {
+    heartbeat: &'a Heartbeat,
+    /// Time of the lane's last turns, and the time left out since then and before, in nanoseconds.
+    last: u64,
+    stopped: u64,
+    left_out: u64,
+}
+
+impl<'a> LaneTime<'a> {
+    fn new(heartbeat: &'a Heartbeat) -> Self {
+        Self { heartbeat, last: heartbeat.last(), stopped: 0, left_out: 0 }
+    }
+
+    /// Returns the time that the lane had until `now`, in nanoseconds.
+    ///
+    /// # Errors
+    /// Returns an error if the lane has not run for [`ENDED`].
+    #[inline]
+    fn until(&mut self, now: u64) -> Result<u64> {
+        let last = self.heartbeat.last();
+        if last != self.last {
+            self.left_out += self.stopped;
+            (self.last, self.stopped) = (last, 0);
+        }
+        let silent = now.saturating_sub(last);
+        self.stopped = self.stopped.max(silent.saturating_sub(PAUSE.as_nanos() as u64));
+        if silent > ENDED.as_nanos() as u64 {
+            return Err(format!("the lane has run no turn for {ENDED:?}").into());
+        }
+        Ok(now - self.left_out - self.stopped)
+    }
 }
 
 impl Sender<'_> {
     /// Sends at this load for `length`. During the first `settle` the load grows linearly from
-    /// zero, and nothing is timed.
+    /// zero, and nothing is timed. No frame is due while the lane is stopped: what a lane loses
+    /// then, its machine has lost.
+    ///
+    /// # Errors
+    /// Returns an error if the lane runs no turns.
     pub(super) fn paced(&mut self, load: Load, settle: Duration, length: Duration) -> Result<()> {
         let rate = load.good + load.junk;
         let late = LATE.max((rate * LATE_SECONDS) as u64);
         self.order.share = load.good / rate;
-        let (begin, mut sent, mut skipped) = (self.now(), 0, 0);
+        let mut time = LaneTime::new(self.heartbeat);
+        let (begin, mut sent, mut skipped) = (time.until(self.now())?, 0, 0);
         let end = begin + length.as_nanos() as u64;
         let settle = settle.as_nanos() as u64;
         let timed = begin + settle;
         loop {
-            let now = self.now();
+            let stamp = self.now();
+            let now = time.until(stamp)?;
             if now >= end {
                 self.tally.time += now - timed + settle / 2;
                 return Ok(());
@@ -135,7 +178,7 @@ impl Sender<'_> {
             let waiting = (due - sent).min(late);
             skipped += due - sent - waiting;
             for _ in 0..waiting {
-                self.offer(now as u32);
+                self.offer(stamp as u32);
             }
             if waiting > 0 {
                 self.client.send();
@@ -202,6 +245,30 @@ impl Sender<'_> {
     /// Returns the nanoseconds since the start; a stamp is the lower half.
     #[inline]
     fn now(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
+        self.heartbeat.now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_stands_while_the_lane_does() {
+        const US: u64 = 1000;
+        let heartbeat = Heartbeat::new();
+        heartbeat.beat(10 * US);
+        let mut time = LaneTime::new(&heartbeat);
+        assert_eq!(time.until(20 * US).unwrap(), 20 * US);
+        assert_eq!(time.until(110 * US).unwrap(), 110 * US);
+        // From here on the lane has not run for 100 µs.
+        assert_eq!(time.until(150 * US).unwrap(), 110 * US);
+        assert_eq!(time.until(350 * US).unwrap(), 110 * US);
+        heartbeat.beat(352 * US);
+        assert_eq!(time.until(355 * US).unwrap(), 115 * US);
+        heartbeat.beat(400 * US);
+        assert_eq!(time.until(500 * US).unwrap(), 260 * US);
+        let error = time.until(6_000_000 * US).unwrap_err();
+        assert!(error.to_string().contains("no turn for 5s"), "{error}");
     }
 }
