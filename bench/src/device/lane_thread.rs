@@ -27,7 +27,7 @@ const HEADROOM: usize = 192;
 const TURNS: u64 = 2;
 /// Time that these turns do not take, whatever is in them: a lane that takes longer was stopped by
 /// the kernel or by the host of the machine.
-pub const PAUSE: Duration = Duration::from_micros(100);
+pub const PAUSE: Duration = Duration::from_micros(50);
 /// Timeout of steps that normally complete at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -42,7 +42,7 @@ pub struct Turned {
     pub turns: u64,
     /// Number of turns that processed packets.
     pub busy: u64,
-    /// Number of times that the lane was stopped in its turns for at least 100 µs.
+    /// Number of times that the lane was stopped in its turns for at least [`PAUSE`].
     pub pauses: u64,
 }
 

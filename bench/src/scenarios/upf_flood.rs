@@ -189,7 +189,7 @@ impl FloodResults {
             loss: figure("upf-flood-loss", "Users' packets lost of those due, %", "Load"),
             pauses: figure(
                 "upf-flood-pauses",
-                "Times that a lane was stopped for 100 µs, a second",
+                "Times that a lane was stopped for 50 µs, a second",
                 "Load",
             ),
             answers: figure("upf-flood-answers", "Answers to a flood in a second", "Answers"),

@@ -76,6 +76,7 @@ mod simd;
 mod slots;
 mod spec;
 mod state;
+mod written;
 
 pub use array::{ArrayReader, ArrayWriter, RecordReader, RecordWriter};
 pub use classifier::{

@@ -8,9 +8,11 @@ use super::{Address, Prefix};
 use crate::hash::HashWriter;
 use crate::header::Header;
 use crate::huge_pages::HugePages;
+use crate::layout::GROUP;
 use crate::slots::FreeList;
 use crate::{Readers, SharedMemory, TableError};
 
+use std::ops::Range;
 use std::sync::Arc;
 
 struct Repair<'a, A: Address> {
@@ -54,7 +56,9 @@ fn repair<A: Address>(writer: &mut LpmWriter<A>) -> Result<usize, TableError> {
     let [used_groups, used_pairs] = [spec.groups, spec.pairs()].map(|count| vec![false; count]);
     let mut repair = Repair { writer, used_groups, used_pairs, last: None, changed: 0 };
     repair.drop_broken_routes();
-    repair.scan(Node::root::<A>(), 0);
+    for indices in repair.writer.trie.written_root() {
+        repair.scan(Node::root::<A>(), indices, 0);
+    }
     let trie = &mut repair.writer.trie;
     trie.free_groups = FreeList::attach("group", &repair.used_groups, false);
     trie.free_pairs = FreeList::attach("pair", &repair.used_pairs, false);
@@ -77,16 +81,15 @@ impl<A: Address> Repair<'_, A> {
         routes.count();
     }
 
-    /// Corrects words of a node and below that follow from no route. The node's first word is for
-    /// addresses that begin with `bits`.
-    fn scan(&mut self, node: Node, bits: u128) {
-        let mut next = 0;
+    /// Corrects words of a node, and below them, that follow from no route. The node's first word
+    /// is for addresses that begin with `bits`.
+    fn scan(&mut self, node: Node, mut indices: Range<usize>, bits: u128) {
         loop {
-            let index = self.writer.trie.next_word(node, next);
-            if index >= node.len() {
+            let index = self.writer.trie.next_word(node, indices.clone());
+            if index >= indices.end {
                 return;
             }
-            next = index + 1;
+            indices.start = index + 1;
             let word = self.writer.trie.load(node, index);
             let bits = bits | (index as u128) << (128 - u32::from(node.to));
             let correct = self.corrected(word, node.to, bits);
@@ -101,7 +104,7 @@ impl<A: Address> Repair<'_, A> {
     fn corrected(&mut self, word: Word, to: u8, bits: u128) -> Word {
         match word.link().filter(|_| to < A::BITS) {
             Some(Link::Group(group)) if is_fresh(&mut self.used_groups, group) => {
-                self.scan(Node::group(group, to), bits);
+                self.scan(Node::group(group, to), 0..GROUP, bits);
                 let merged = self.writer.trie.unlinked(word, to);
                 self.used_groups[group as usize] = merged == word;
                 merged

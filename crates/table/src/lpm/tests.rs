@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "guards, and the lanes of the tests")]
 
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
@@ -321,4 +322,20 @@ fn the_root_lies_in_huge_pages_where_routes_are() {
     assert_eq!((resident(10), resident(192)), (HUGE_PAGE, 0));
     writer.insert(prefix([0, 0, 0, 0], 0), 2).unwrap();
     assert!((0..256).step_by(8).all(|octet| resident(octet) == HUGE_PAGE));
+}
+
+#[test]
+fn a_successor_takes_no_memory_where_no_route_is() {
+    let prefix = |address: [u8; 4], length| Prefix::new(Ipv4Addr::from(address), length).unwrap();
+    let routes = [(prefix([10, 0, 0, 0], 8), 1), (prefix([192, 0, 2, 1], 32), 2)];
+    let (memory, writer) = write(&routes);
+    drop(writer);
+    let blocks = || rustix::fs::fstat(memory.as_fd()).unwrap().st_blocks;
+    let before = blocks();
+    // SAFETY: no lane reads while the writer writes.
+    let readers = Arc::new(unsafe { Readers::none() });
+    let writer = LpmWriter::<Ipv4Addr>::attach(&memory, &readers).unwrap();
+    assert_eq!((blocks(), writer.repaired()), (before, 0));
+    assert_eq!(writer.lookup([192, 0, 2, 1].into()), Some(2));
+    assert_eq!(writer.lookup([10, 9, 8, 7].into()), Some(1));
 }

@@ -10,6 +10,7 @@ use super::{Address, Prefix};
 use crate::huge_pages::HugePages;
 use crate::layout::GROUP;
 use crate::slots::FreeList;
+use crate::written::written;
 use crate::{Readers, TableError};
 
 /// The root or a group, and the range of address bits that it resolves.
@@ -137,14 +138,23 @@ fn first_word(words: &[AtomicU32], from: usize) -> usize {
 }
 
 impl<A: Address> Trie<A> {
-    /// Returns the index of the first word of a node, from `from` on, that is not empty. Returns
-    /// the length of the node if there is none.
-    pub(super) fn next_word(&self, node: Node, from: usize) -> usize {
+    /// Returns the index of the first word of a node, among these, that is not empty. Returns the
+    /// end of the range if there is none.
+    pub(super) fn next_word(&self, node: Node, indices: Range<usize>) -> usize {
         let words = match node.group {
             None => &self.reader.root[..],
             Some(group) => &self.reader.groups[group as usize * GROUP..][..GROUP],
         };
-        first_word(words, from)
+        first_word(&words[..indices.end], indices.start)
+    }
+
+    /// Returns the indices of the words of the root that were ever written.
+    pub(super) fn written_root(&self) -> impl Iterator<Item = Range<usize>> + use<A> {
+        const WORD: usize = size_of::<Word>();
+        let (header, words) = (&self.reader.header, self.reader.root.len());
+        let start = header.layout.index;
+        let parts = written(&header.memory, start..start + words * WORD).into_iter();
+        parts.map(move |part| (part.start - start) / WORD..(part.end - start).div_ceil(WORD))
     }
 
     fn word(&self, node: Node, index: usize) -> &AtomicU32 {

@@ -260,14 +260,14 @@ mod tests {
         heartbeat.beat(10 * US);
         let mut time = LaneTime::new(&heartbeat);
         assert_eq!(time.until(20 * US).unwrap(), 20 * US);
-        assert_eq!(time.until(110 * US).unwrap(), 110 * US);
-        // From here on the lane has not run for 100 µs.
-        assert_eq!(time.until(150 * US).unwrap(), 110 * US);
-        assert_eq!(time.until(350 * US).unwrap(), 110 * US);
+        assert_eq!(time.until(60 * US).unwrap(), 60 * US);
+        // From here on the lane has not run for 50 µs.
+        assert_eq!(time.until(150 * US).unwrap(), 60 * US);
+        assert_eq!(time.until(350 * US).unwrap(), 60 * US);
         heartbeat.beat(352 * US);
-        assert_eq!(time.until(355 * US).unwrap(), 115 * US);
+        assert_eq!(time.until(355 * US).unwrap(), 65 * US);
         heartbeat.beat(400 * US);
-        assert_eq!(time.until(500 * US).unwrap(), 260 * US);
+        assert_eq!(time.until(450 * US).unwrap(), 160 * US);
         let error = time.until(6_000_000 * US).unwrap_err();
         assert!(error.to_string().contains("no turn for 5s"), "{error}");
     }
