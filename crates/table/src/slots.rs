@@ -14,6 +14,8 @@
 //! serves slots, and likewise entries, buckets and groups.
 #![allow(unsafe_code, reason = "values in the mapping")]
 
+mod numbers;
+
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -23,6 +25,7 @@ use std::time::{Duration, Instant};
 use crate::claims::WriterClaim;
 use crate::huge_pages::HugePages;
 use crate::layout::{CACHE_LINE, stride, value_offset};
+use crate::slots::numbers::Numbers;
 use crate::{Guard, Key, Readers, SharedMemory, Snapshot, TableError, Value, simd};
 
 /// Maximum time that a writer waits for a lane.
@@ -237,11 +240,11 @@ fn load(words: &[AtomicU64], bytes: &mut [u8]) {
 #[derive(Debug, Default)]
 pub(crate) struct FreeList {
     what: &'static str,
-    free: Vec<u32>,
+    free: Numbers,
     /// Numbers released since the last snapshot.
-    retired: Vec<u32>,
+    retired: Numbers,
     /// Numbers released before the last snapshot.
-    waiting: Vec<u32>,
+    waiting: Numbers,
     snapshot: Option<Snapshot>,
 }
 
@@ -249,8 +252,7 @@ impl FreeList {
     /// Creates the list for a resource `what`. Unused numbers count as released, because lanes may
     /// still read them, unless the table is `fresh`.
     pub(crate) fn attach(what: &'static str, used: &[bool], fresh: bool) -> Self {
-        let unused = (0..used.len()).rev().filter(|number| !used[*number]);
-        let unused = unused.map(|number| number as u32).collect();
+        let unused = Numbers::unused(used);
         let list = Self { what, ..Self::default() };
         if fresh { Self { free: unused, ..list } } else { Self { retired: unused, ..list } }
     }
