@@ -39,8 +39,9 @@ struct Arguments {
     /// Numbers of lanes that run at once, in `lanes` and `upf-lanes`.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     lanes: Vec<usize>,
-    /// Number of slots in the rings of `upf-flood`: a power of two from 64 to 16384.
-    #[arg(long, default_value = "1024", value_parser = log2_ring)]
+    /// Number of slots in the rings of `upf-flood`: a power of two from 64 to 16384. The default is
+    /// that of the rings of a Fastlane port.
+    #[arg(long, default_value = "2048", value_parser = log2_ring)]
     ring: u8,
     /// Folder for the results; each run adds new files.
     #[arg(long, default_value = "bench/results")]
