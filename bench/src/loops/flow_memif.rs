@@ -1,7 +1,7 @@
 //! The cost of flows with NAT for a lane behind native memif, compared with swapping addresses.
 //!
-//! The lane is on another core and always has frames: the client on CPU 0 writes descriptors of frames
-//! that are there already, so it is faster than the lane.
+//! The lane is on a core of its own and always has frames: the client on CPU 0 writes descriptors
+//! of frames that are there already, so it is faster than the lane.
 
 use std::time::{Duration, Instant};
 

@@ -221,7 +221,7 @@ impl Rings {
     }
 }
 
-/// Where two rings of one size lie in memory, one after the other.
+/// Layout in memory of two rings of one size, one after the other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingsLayout {
     /// Base-2 logarithm of the number of slots in each ring.
