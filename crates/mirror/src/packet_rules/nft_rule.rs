@@ -4,6 +4,11 @@ use std::fmt;
 
 use fastlane_netlink::{attribute, attributes, text};
 
+mod nft_set;
+
+pub(super) use nft_set::NftSets;
+use nft_set::{TableSets, element_effect, object_effect};
+
 /// Attributes of a rule (`NFTA_RULE_*`).
 const TABLE: u16 = 1;
 const CHAIN: u16 = 2;
@@ -26,12 +31,25 @@ const OPERATION: u16 = 2;
 const COMPARED: u16 = 3;
 const IMMEDIATE: u16 = 2;
 const NOT_EQUAL: u32 = 1;
+/// `NFTA_LOOKUP_SET` and `NFTA_DYNSET_SET_NAME`.
+const SET: u16 = 1;
 /// `NFTA_LOOKUP_DREG`: the lookup is in a map.
 const MAPPED: u16 = 3;
-/// `NFTA_OBJREF_IMM_TYPE`, and the types of objects for quotas and limits.
+/// `NFTA_DYNSET_EXPR` and `NFTA_DYNSET_EXPRESSIONS`: expressions of the elements that it adds.
+const ELEMENT: u16 = 7;
+const ELEMENTS: u16 = 10;
+/// `NFTA_OBJREF_IMM_TYPE`, and `NFTA_OBJREF_SET_NAME`: the object is that of a map's element.
 const OBJECT: u16 = 1;
-const QUOTA: u32 = 2;
-const LIMIT: u32 = 4;
+const OBJECTS: u16 = 4;
+/// `NFTA_EXTHDR_DREG`, `NFTA_EXTHDR_TYPE`, `NFTA_EXTHDR_OP` and `NFTA_EXTHDR_SREG`.
+const OPTION_LOADED: u16 = 1;
+const OPTION: u16 = 2;
+const OPTION_OF: u16 = 6;
+const OPTION_SOURCE: u16 = 7;
+/// Value of the operation for TCP options: `NFT_EXTHDR_OP_TCPOPT`.
+const OF_TCP: u32 = 1;
+/// TCP options of packets with SYN alone: maximum segment size, window scale, SACK permitted.
+const SYN_OPTIONS: [u8; 3] = [2, 3, 4];
 /// Verdicts `NF_DROP` and `NF_ACCEPT`.
 const DROP: u32 = 0;
 const ACCEPT: u32 = 1;
@@ -48,9 +66,21 @@ const ESTABLISHED: u32 = 2;
 /// Expressions whose presence is enough.
 const EFFECTS: [&str; 7] = ["limit", "log", "quota", "queue", "dup", "fwd", "numgen"];
 /// Matches and targets of iptables-nft whose presence is enough.
-const MATCHES: [&str; 7] =
-    ["limit", "hashlimit", "quota", "statistic", "time", "connbytes", "recent"];
-const TARGETS: [&str; 8] = ["LOG", "NFLOG", "NFQUEUE", "DSCP", "TOS", "TTL", "HL", "CLASSIFY"];
+const MATCHES: [&str; 8] =
+    ["limit", "hashlimit", "quota", "statistic", "time", "connbytes", "recent", "rateest"];
+const TARGETS: [&str; 11] = [
+    "LOG",
+    "NFLOG",
+    "NFQUEUE",
+    "DSCP",
+    "TOS",
+    "TTL",
+    "HL",
+    "CLASSIFY",
+    "TEE",
+    "ECN",
+    "TCPOPTSTRIP",
+];
 /// Offsets of flags, inverted flags and states in `struct xt_conntrack_mtinfo3`.
 const CONNTRACK_FLAGS: usize = 146;
 const CONNTRACK_INVERTED: usize = 148;
@@ -101,12 +131,14 @@ pub(super) struct NftRule {
 }
 
 impl NftRule {
-    /// Parses the attributes of a rule; `None` if its place is missing.
-    pub(super) fn read(family: u8, rule: &[u8]) -> Option<Self> {
+    /// Parses the attributes of a rule that may refer to these sets; `None` if its place is
+    /// missing.
+    pub(super) fn read(family: u8, rule: &[u8], sets: &NftSets) -> Option<Self> {
         let name = |kind| attribute(rule, kind).map(text);
         let place = ChainName { family, table: name(TABLE)?, chain: name(CHAIN)? };
         let handle = attribute(rule, HANDLE).and_then(|it| it.first_chunk().copied());
-        let mut reading = Reading::default();
+        let sets = sets.of_table(family, &place.table);
+        let mut reading = Reading { sets, ..Reading::default() };
         let list = attribute(rule, EXPRESSIONS).unwrap_or_default();
         for (_, expression) in attributes(list) {
             let name = attribute(expression, NAME).map(text).unwrap_or_default();
@@ -131,7 +163,9 @@ impl NftRule {
 
 /// Expressions of a rule so far.
 #[derive(Clone, Debug, Default)]
-struct Reading {
+struct Reading<'a> {
+    /// Sets of the table of the rule.
+    sets: TableSets<'a>,
     effect: Option<String>,
     /// States of connections for which it is, if it looks at nothing but them.
     states: Option<u32>,
@@ -145,7 +179,7 @@ struct Reading {
     drops: bool,
 }
 
-impl Reading {
+impl Reading<'_> {
     fn take(&mut self, name: &str, data: &[u8]) {
         let key = || attribute(data, KEY).and_then(be32);
         let (was_state, mask) = (std::mem::take(&mut self.is_state), self.mask.take());
@@ -166,6 +200,15 @@ impl Reading {
             "lookup" if was_state && attribute(data, MAPPED).is_some() => {
                 // A map of verdicts by states accepts established connections.
                 (self.states, self.accepts) = (Some(ESTABLISHED), true);
+                self.look_up(data);
+            }
+            "lookup" => {
+                self.has_other_matches = true;
+                self.look_up(data);
+            }
+            "dynset" => {
+                self.has_other_matches = true;
+                self.update(data);
             }
             "immediate" => {
                 let verdict = attribute(data, IMMEDIATE).and_then(|it| attribute(it, VERDICT));
@@ -185,20 +228,64 @@ impl Reading {
                 }
             }
             "payload" if attribute(data, PAYLOAD_SOURCE).is_some() => self.effect("payload set"),
-            "objref" => match attribute(data, OBJECT).and_then(be32) {
-                Some(QUOTA) => self.effect("quota name"),
-                Some(LIMIT) => self.effect("limit name"),
-                _ => {}
-            },
+            "exthdr" => {
+                self.has_other_matches = true;
+                self.change_option(data);
+            }
+            "objref" => self.refer(data),
             "match" => self.xtables(data, &MATCHES),
             "target" => self.xtables(data, &TARGETS),
-            _ if EFFECTS.contains(&name) => self.effect(name),
+            _ if is_effect(name) => self.effect(name),
             _ => self.has_other_matches = true,
         }
     }
 
     fn effect(&mut self, what: &str) {
         self.effect.get_or_insert_with(|| what.to_owned());
+    }
+
+    /// Takes the lookup of each packet in a set, which evaluates the expressions of the element.
+    fn look_up(&mut self, data: &[u8]) {
+        let set = attribute(data, SET).map(text).unwrap_or_default();
+        if let Some(effect) = self.sets.of_set(&set) {
+            self.effect(effect);
+        }
+    }
+
+    /// Takes the update of a set. The rule has expressions for its elements unless the set has.
+    fn update(&mut self, data: &[u8]) {
+        if let Some(expression) = element_effect(data, ELEMENT, ELEMENTS) {
+            let set = attribute(data, SET).map(text).unwrap_or_default();
+            self.effect(&format!("{expression} of set {set}"));
+        }
+        self.look_up(data);
+    }
+
+    /// Takes a reference to an object, or to a map of objects.
+    fn refer(&mut self, data: &[u8]) {
+        if let Some(map) = attribute(data, OBJECTS).map(text) {
+            self.has_other_matches = true;
+            if let Some(effect) = self.sets.of_map(&map) {
+                self.effect(&effect);
+            }
+        } else if let Some(kind) = attribute(data, OBJECT).and_then(be32).and_then(object_effect) {
+            self.effect(&format!("{kind} name"));
+        }
+    }
+
+    /// Takes an expression for headers and options, and notes a TCP option that it sets or
+    /// removes. Removal (`reset tcp option`) has no register.
+    fn change_option(&mut self, data: &[u8]) {
+        let is_of_tcp = attribute(data, OPTION_OF).and_then(be32) == Some(OF_TCP);
+        let option = attribute(data, OPTION).and_then(<[u8]>::first);
+        if option.is_some_and(|option| SYN_OPTIONS.contains(option)) {
+            return;
+        }
+        if attribute(data, OPTION_SOURCE).is_some() {
+            self.effect("tcp option set");
+        } else if is_of_tcp && attribute(data, OPTION_LOADED).is_none() {
+            self.effect("reset tcp option");
+        }
     }
 
     /// Takes a comparison; `mask` is that of a state of which any bit must be set.
@@ -237,6 +324,11 @@ impl Reading {
         let is_for_them = self.states.is_none_or(|states| states & ESTABLISHED != 0);
         self.accepts && is_for_them && !self.has_other_matches && self.effect.is_none()
     }
+}
+
+/// Returns true if the presence of this expression is enough.
+fn is_effect(name: &str) -> bool {
+    EFFECTS.contains(&name)
 }
 
 /// Reads a number in network order, as nftables has them outside of registers.

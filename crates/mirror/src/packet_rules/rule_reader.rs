@@ -1,4 +1,4 @@
-//! Dumps of chains and rules, and the search in them.
+//! Dumps of chains, sets and rules, and the search in them.
 
 use std::collections::HashSet;
 use std::io;
@@ -6,16 +6,18 @@ use std::io;
 use fastlane_netlink::{Request, attribute, text};
 use rustix::io::Errno;
 
-use super::nft_rule::{ChainName, NftRule, PerPacketRule, be32};
+use super::nft_rule::{ChainName, NftRule, NftSets, PerPacketRule, be32};
 use crate::message::Header;
 use crate::socket::Socket;
 
-/// `NFNL_SUBSYS_NFTABLES` and the messages `NFT_MSG_*` about chains and rules.
+/// `NFNL_SUBSYS_NFTABLES` and the messages `NFT_MSG_*` about chains, rules and sets.
 const TABLES: u16 = 10 << 8;
 const NEW_CHAIN: u16 = TABLES | 3;
 const GET_CHAINS: u16 = TABLES | 4;
 const NEW_RULE: u16 = TABLES | 6;
 const GET_RULES: u16 = TABLES | 7;
+const NEW_SET: u16 = TABLES | 9;
+const GET_SETS: u16 = TABLES | 10;
 /// `struct nfgenmsg`: family, version, resource id.
 const FAMILY_HEADER: usize = 4;
 /// Families `NFPROTO_ARP` and `NFPROTO_BRIDGE`, whose chains routed packets do not pass.
@@ -52,9 +54,11 @@ pub fn per_packet_rule() -> io::Result<Option<PerPacketRule>> {
     };
     for attempt in 1..=ATTEMPTS {
         let mut search = RuleSearch::default();
-        let sequence = attempt as u32 * 2;
+        let sequence = attempt as u32 * 3;
+        // Chains and sets are known before the rules that refer to them.
         let is_whole = dump(&mut socket, GET_CHAINS, sequence, &mut search)?
-            && dump(&mut socket, GET_RULES, sequence + 1, &mut search)?;
+            && dump(&mut socket, GET_SETS, sequence + 1, &mut search)?
+            && dump(&mut socket, GET_RULES, sequence + 2, &mut search)?;
         if is_whole {
             return Ok(search.found);
         }
@@ -69,12 +73,14 @@ pub(crate) struct RuleSearch {
     passed: HashSet<ChainName>,
     /// Chains of devices, which know no connections: what they drop they drop of all.
     of_devices: HashSet<ChainName>,
+    /// Sets, of which rules may be about each packet.
+    sets: NftSets,
     /// First rule found.
     pub(crate) found: Option<PerPacketRule>,
 }
 
 impl RuleSearch {
-    /// Takes a message of a dump of chains or rules.
+    /// Takes a message of a dump of chains, sets or rules.
     pub(crate) fn take(&mut self, header: Header, body: &[u8]) {
         let Some((family, attributes)) = body.split_first() else { return };
         let attributes = attributes.get(FAMILY_HEADER - 1..).unwrap_or_default();
@@ -83,6 +89,7 @@ impl RuleSearch {
         }
         match header.kind() {
             NEW_CHAIN => self.take_chain(*family, attributes),
+            NEW_SET => self.sets.take(*family, attributes),
             NEW_RULE => self.take_rule(*family, attributes),
             _ => {}
         }
@@ -105,7 +112,7 @@ impl RuleSearch {
     }
 
     fn take_rule(&mut self, family: u8, rule: &[u8]) {
-        let Some(mut rule) = NftRule::read(family, rule) else { return };
+        let Some(mut rule) = NftRule::read(family, rule, &self.sets) else { return };
         if self.found.is_some() || self.passed.contains(&rule.place) {
             return;
         }
@@ -209,6 +216,67 @@ mod tests {
             Command::new("nft").args(["-a", "list", "chain", "ip", "n", "c"]).output().unwrap();
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
         assert!(listed.contains(&format!("handle {}\n\t}}", rule.handle)), "{listed}");
+    }
+
+    /// Sets, objects and maps of objects.
+    const SETS: &str = "
+        set flood { type ipv4_addr; flags dynamic; size 8; }
+        set slow { type ipv4_addr; flags dynamic; size 8; limit rate over 1 mbytes/second; }
+        set both { type ipv4_addr; flags dynamic; size 8; counter quota over 10 mbytes; }
+        set counted { type ipv4_addr; flags dynamic; size 8; counter; }
+        counter a { }
+        limit b { rate 10/second; }
+        quota q { over 10 mbytes; }
+        map counters { type ipv4_addr : counter; elements = { 10.0.0.1 : \"a\" }; }
+        map limits { type ipv4_addr : limit; elements = { 10.0.0.1 : \"b\" }; }
+        map quotas { type ipv4_addr : quota; elements = { 10.0.0.1 : \"q\" }; }
+        ";
+
+    #[test]
+    fn limits_in_sets_and_maps_are_found() {
+        if !private("packet-rules-of-sets") {
+            return;
+        }
+        let found = |rule: &str| {
+            let chain = format!("type filter hook forward priority 0; {rule};");
+            load(&format!("table ip t {{\n{SETS}\nchain c {{\n{chain}\n}}\n}}\n"));
+            per_packet_rule().unwrap().map(|rule| rule.what)
+        };
+        for (rule, what) in [
+            (
+                "update @flood { ip saddr limit rate over 20 mbytes/second } drop",
+                "limit of set flood",
+            ),
+            ("add @flood { ip saddr counter quota over 9 mbytes } drop", "quota of set flood"),
+            ("meter m { ip saddr limit rate 10/second } accept", "limit of set m"),
+            ("update @slow { ip saddr } drop", "limit of set slow"),
+            ("ip saddr @slow drop", "limit of set slow"),
+            ("update @both { ip saddr } drop", "quota of set both"),
+            ("limit name ip saddr map @limits drop", "limit of map limits"),
+            ("quota name ip saddr map @quotas drop", "quota of map quotas"),
+            ("limit name ip saddr map { 10.0.0.1 : \"b\" } drop", "limit of map __objmap0"),
+            ("reset tcp option timestamp", "reset tcp option"),
+            ("tcp option timestamp tsval set 1", "tcp option set"),
+        ] {
+            assert_eq!(found(rule).as_deref(), Some(what), "{rule}");
+            let accepted = format!("ct state established,related accept\n{rule}");
+            assert_eq!(found(&accepted), None, "{rule}");
+        }
+        for rule in [
+            "update @flood { ip saddr counter } accept",
+            "update @flood { ip saddr } accept",
+            "ct state new update @flood { ip saddr limit rate over 10/second } drop",
+            "ct state new ip saddr @slow drop",
+            "update @counted { ip saddr } accept",
+            "ip saddr @counted drop",
+            "counter name ip saddr map @counters",
+            "counter name ip saddr map { 10.0.0.1 : \"a\" } accept",
+            "reset tcp option sack-perm",
+            "tcp option maxseg size set 1400",
+            "tcp option timestamp exists accept",
+        ] {
+            assert_eq!(found(rule), None, "{rule}");
+        }
     }
 
     #[test]
