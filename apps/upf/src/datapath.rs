@@ -44,6 +44,7 @@ mod rate_limiter;
 mod reassembly;
 mod routes;
 mod slow_path;
+mod tunnel_fields;
 
 use fastlane::mirror::Mirror;
 use fastlane::{App, Error, LaneInfo, Packet, PortId, Turn};

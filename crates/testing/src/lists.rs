@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics};
+use fastlane_core::{Burst, Packet, Partial, Pool, PortId, Queue, Sent, Statistics};
 
 /// A FIFO of frames. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Frames {
     list: Arc<Mutex<VecDeque<Vec<u8>>>>,
+    partial: Arc<Mutex<Option<Partial>>>,
     room: usize,
 }
 
@@ -24,7 +25,7 @@ impl Frames {
     /// Creates a list of up to `room` frames.
     #[must_use]
     pub fn with_room_for(room: usize) -> Self {
-        Self { list: Arc::default(), room }
+        Self { list: Arc::default(), partial: Arc::default(), room }
     }
 
     /// Appends a frame. Returns false if the list is full.
@@ -44,6 +45,12 @@ impl Frames {
     /// When the list is full.
     pub fn extend(&self, frames: &[Vec<u8>]) {
         frames.iter().for_each(|frame| assert!(self.push(frame), "the list is full"));
+    }
+
+    /// Leaves a checksum of the frames that are received from now on to the device, as the kernel
+    /// does with those of its own programs.
+    pub fn leave_checksum(&self, partial: Option<Partial>) {
+        *self.partial.lock().unwrap_or_else(PoisonError::into_inner) = partial;
     }
 
     /// Removes and returns the first frame.
@@ -78,6 +85,7 @@ struct Lists {
 
 impl Queue for Lists {
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        let partial = *self.from.partial.lock().unwrap_or_else(PoisonError::into_inner);
         let mut from = self.from.lock();
         while burst.room() > 0 && !from.is_empty() {
             let Some(frame) = pool.take() else { return };
@@ -85,6 +93,7 @@ impl Queue for Lists {
             let packet = pool.packet(frame, pool.data_offset(), bytes.len(), self.port);
             let mut packet = packet.expect("the frame fits");
             packet.bytes_mut().copy_from_slice(&bytes);
+            packet.set_partial_checksum(partial);
             burst.push(packet).expect("there is room");
         }
     }

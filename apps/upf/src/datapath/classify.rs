@@ -239,6 +239,17 @@ impl<'t, B: Blocks<'t>> Classifier<'t, '_, B> {
             simple_rules::tunnel_path(self.rules, teid)
         }
     }
+
+    /// Returns the TEID of the first tunnel through which packets to the UE arrive: that of an
+    /// intermediate UPF.
+    #[must_use]
+    pub fn downlink_tunnel(&self) -> Option<u32> {
+        if self.rules.has_blocks() {
+            block_rules::downlink_tunnel(self)
+        } else {
+            simple_rules::downlink_tunnel(self.rules)
+        }
+    }
 }
 
 /// Decides about most packets without going through memory. `None` if a [`Classifier`] has to

@@ -8,7 +8,6 @@ use super::deferred_queue::{ControlPacket, DeferredWork};
 use super::forward::Forwarder;
 use super::icmp::{self, IcmpError};
 use super::inner_packet;
-use super::ip_fragment::Fragmentation;
 use super::lane_tables::{LaneTables, TurnContext};
 use super::lookup::{Batch, UePacket};
 use super::next_hop::Egress;
@@ -113,8 +112,8 @@ impl<R: Routes> Datapath<R> {
             DeferredWork::ToUe { instance, due, .. } => {
                 forwarder.send_to_ue(ue_packet, instance, due, packet, context.burst())
             }
-            DeferredWork::Fragments { ref out, room, due, .. } => {
-                Fragmentation { out, room, due }.send(forwarder, ue_packet, packet, context)
+            DeferredWork::Fragments { ref fragmentation, .. } => {
+                fragmentation.send(forwarder, ue_packet, packet, context)
             }
             DeferredWork::Copy { length, route, outer, .. } => {
                 let start = packet.len().saturating_sub(length as usize);

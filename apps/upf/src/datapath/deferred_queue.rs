@@ -9,6 +9,7 @@ use super::lookup::SessionCharge;
 use super::next_hop::Egress;
 use super::routes::BATCH;
 use crate::rules::layout::message::SessionEvent;
+use crate::rules::layout::session_rules::Direction;
 use crate::session::{InstanceId, SessionIndex};
 
 /// Capacity of a queue: per packet two events, a hold, the packet itself and its copies.
@@ -34,12 +35,38 @@ pub(crate) enum DeferredWork {
     ToUe { ue_packet: u8, instance: InstanceId, due: SessionCharge },
     /// Copy of the last `length` octets of a packet (DUPL).
     Copy { ue_packet: u8, length: u32, route: TunnelRoute, outer: GtpuFields },
-    /// Fragmentation of a packet into fragments of at most `room` octets.
-    Fragments { ue_packet: u8, out: Egress, room: u32, due: SessionCharge },
+    /// Packet that leaves in fragments.
+    Fragments { ue_packet: u8, fragmentation: Fragmentation },
     /// Packet to a control plane function that no port leads to.
     ToControl(ControlPacket),
     /// Request to resolve a neighbour.
     Resolve(IpAddr),
+}
+
+/// Egress of a packet that is sent in fragments of at most `room` octets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fragmentation {
+    pub(crate) out: Egress,
+    pub(crate) room: u32,
+    /// Charge that is due for the whole packet.
+    pub(crate) due: SessionCharge,
+    pub(crate) direction: Direction,
+    /// Type of service of a packet without a tunnel, in the bits of `mask`.
+    pub(crate) marking: u8,
+    pub(crate) mask: u8,
+}
+
+impl Fragmentation {
+    /// Creates the fragmentation of a packet for a tunnel, whose outer header has the type of
+    /// service.
+    pub(crate) fn tunnelled(
+        out: Egress,
+        room: u32,
+        due: SessionCharge,
+        direction: Direction,
+    ) -> Self {
+        Self { out, room, due, direction, marking: 0, mask: 0 }
+    }
 }
 
 /// A packet for a control plane function that no port leads to.

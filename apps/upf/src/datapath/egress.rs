@@ -8,7 +8,7 @@ use fastlane::mirror::{
 };
 use fastlane::wire::Ipv4;
 
-use super::deferred_queue::DeferredWork;
+use super::deferred_queue::{DeferredWork, Fragmentation};
 use super::forward::Forwarder;
 use super::icmp::{DueIcmpError, IcmpError};
 use super::inner_packet;
@@ -24,6 +24,9 @@ use crate::config::Role;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::Direction;
 use crate::session::InstanceId;
+
+/// Linux's main routing table (`RT_TABLE_MAIN`).
+const MAIN_TABLE: u32 = 254;
 
 /// Address type of packets to the data network: `Ipv4Addr` or `Ipv6Addr`.
 pub(crate) trait NetworkAddress:
@@ -175,9 +178,12 @@ impl<R: Routes> Forwarder<R> {
             return match may_fragment(ue_packet, packet) {
                 None => Outcome::Drop(DropReason::TooLong),
                 Some(true) => {
+                    let RoutedPacket { marking, mask, .. } = *routed;
                     let room = hop.mtu.max(Ipv4::LENGTH as u32 + 8);
-                    let out = Egress::NextHop(*hop);
-                    self.defer_fragmentation(routed.ue_packet, routed.due(), out, room)
+                    let (out, due) = (Egress::NextHop(*hop), routed.due());
+                    let direction = Direction::Uplink;
+                    let fragmentation = Fragmentation { out, room, due, direction, marking, mask };
+                    self.defer_fragmentation(routed.ue_packet, fragmentation)
                 }
                 Some(false) => {
                     let error = DueIcmpError::new(IcmpError::TooLong(hop.mtu), instance);
@@ -221,8 +227,15 @@ impl<R: Routes> Forwarder<R> {
         Outcome::Drop(drop_reason_of(reason))
     }
 
-    /// Sends a packet by Linux, which resolves its neighbour. Linux receives the UE's packet
-    /// unchanged in an Ethernet frame.
+    /// Returns true if packets to a network instance take the routes that Linux takes for them.
+    /// Where the interface has a table of its own, Linux's rules do not lead there.
+    fn is_routed_by_main(&self, instance: Option<InstanceId>) -> bool {
+        let source = self.ports.route_source(instance, |role| role == Role::N6);
+        matches!(source, RouteSource::Table(None | Some(MAIN_TABLE)))
+    }
+
+    /// Sends a packet by Linux, which resolves its neighbour. Linux receives the UE's packet in an
+    /// Ethernet frame.
     #[cold]
     fn send_by_linux<A: NetworkAddress>(
         &mut self,
@@ -236,12 +249,16 @@ impl<R: Routes> Forwarder<R> {
         // Linux would take a packet from an external address for a spoofed one of its own.
         let instance = routed.instance.or(self.only_instance).unwrap_or_default();
         let is_translated = !A::IPV6 && self.nat_of(instance).is_some();
-        let Some(ingress) = ingress.filter(A::is_forwarded).filter(|_| !is_translated) else {
+        let is_its_route = self.is_routed_by_main(routed.instance) && !is_translated;
+        let Some(ingress) = ingress.filter(A::is_forwarded).filter(|_| is_its_route) else {
             self.queue.push(DeferredWork::Resolve(to.into()));
             return Outcome::Drop(DropReason::NoNeighbour);
         };
         if let Err(outcome) = self.charge_later(ue_packet, routed.due(), packet, burst) {
             return outcome;
+        }
+        if routed.mask != 0 {
+            ip_header::mark(ue_packet.inner_mut(packet), routed.marking, routed.mask);
         }
         let addresses = [ingress.mac, [2, 0, 0, 0, 0, 0]];
         let (at, length) = (usize::from(ue_packet.at), routed.length as usize);

@@ -7,9 +7,9 @@ use fastlane::mirror::RouteLookup;
 use fastlane::{Packet, Turn, wire};
 
 use super::classify::{Action, Charge, Decision, Path};
-use super::deferred_queue::{ControlPacket, DeferredQueue, DeferredWork};
+use super::deferred_queue::{ControlPacket, DeferredQueue, DeferredWork, Fragmentation};
 use super::dl_buffer::DlBuffer;
-use super::encap::{self, Container, GtpuFields, TunnelRoute};
+use super::encap::{self, GtpuFields, TunnelRoute};
 use super::icmp::{DueIcmpError, IcmpError};
 use super::inner_packet::{self, InnerPacket};
 use super::lane_tables::BurstContext;
@@ -20,6 +20,7 @@ use super::next_hop::{Egress, NextHopCache, TunnelEndpoint};
 use super::outcome::{ForwardedCounters, Outcome, forwarded};
 use super::port_map::{PortMap, UePools};
 use super::routes::{Routes, drop_reason_of};
+use super::tunnel_fields::{congestion_to_relay, gtpu_fields, is_ip_hop, is_relayed};
 use super::{charge, ip_header};
 use crate::config::Role;
 use crate::rules::layout::drop_reason::DropReason;
@@ -145,10 +146,13 @@ impl<R: Routes> Forwarder<R> {
             }
             Err(reason) => return self.unreachable(endpoint.address, reason),
         };
-        let outer = gtpu_fields(inner.tos, path, teid, direction);
+        let mut outer = gtpu_fields(inner.tos, path, teid, direction);
         let is_relayed = is_relayed(ue_packet, path);
         let (at, length) = match &ue_packet.tunnel {
-            Some(tunnel) if is_relayed => (usize::from(tunnel.gtp), tunnel.length()),
+            Some(tunnel) if is_relayed => {
+                outer.tos |= congestion_to_relay(tunnel.ecn);
+                (usize::from(tunnel.gtp), tunnel.length())
+            }
             _ => (usize::from(ue_packet.at), inner.length as usize),
         };
         let front = match is_relayed {
@@ -159,9 +163,9 @@ impl<R: Routes> Forwarder<R> {
             let overhead = (front + length) as u32 - inner.length;
             let room = route.hop.mtu.saturating_sub(overhead);
             if !inner.dont_fragment && !is_relayed {
-                let out = Egress::Tunnel(*route, outer);
-                let due = SessionCharge { session, charge };
-                return self.defer_fragmentation(ue_packet.number, due, out, room);
+                let (out, due) = (Egress::Tunnel(*route, outer), SessionCharge { session, charge });
+                let fragmentation = Fragmentation::tunnelled(out, room, due, direction);
+                return self.defer_fragmentation(ue_packet.number, fragmentation);
             }
             let error = DueIcmpError::new(IcmpError::TooLong(room), None);
             return self.defer_icmp_error(ue_packet, rules, charge, error, burst);
@@ -242,11 +246,9 @@ impl<R: Routes> Forwarder<R> {
     pub(crate) fn defer_fragmentation(
         &mut self,
         ue_packet: u8,
-        due: SessionCharge,
-        out: Egress,
-        room: u32,
+        fragmentation: Fragmentation,
     ) -> Outcome {
-        self.queue.push(DeferredWork::Fragments { ue_packet, out, room, due });
+        self.queue.push(DeferredWork::Fragments { ue_packet, fragmentation });
         Outcome::Deferred
     }
 
@@ -326,48 +328,10 @@ impl<R: Routes> Forwarder<R> {
         }
         charge::outcome(&charged)
     }
-}
 
-/// Builds the per-packet fields of the outer header.
-#[inline(always)]
-fn gtpu_fields(tos: u8, path: &Path<'_>, teid: u32, direction: Direction) -> GtpuFields {
-    let forwarding = path.forwarding;
-    let container = match (forwarding.qfi(), direction) {
-        (None, _) => Container::NONE,
-        (Some(qfi), Direction::Uplink) if forwarding.destination() != Destination::Access => {
-            Container::uplink(qfi)
-        }
-        // Packets that return to the access network are on their way to the user, too.
-        (Some(qfi), _) => {
-            Container::downlink(qfi, forwarding.is_reflective(), forwarding.paging_policy())
-        }
-    };
-    GtpuFields { tos: forwarding.marked(tos), teid, container }
-}
-
-/// Returns true if a GTP-U message is relayed with its extension headers: between tunnels, unless
-/// the rules remove or replace its container.
-#[inline]
-pub(crate) fn is_relayed(ue_packet: &UePacket, path: &Path<'_>) -> bool {
-    let forwarding = path.forwarding;
-    ue_packet.tunnel.is_some()
-        && matches!(path.outer(), Some(Encapsulation::Gtpu(..)))
-        && forwarding.qfi().is_none()
-        && !forwarding.removes_extension()
-}
-
-/// Returns true if this UPF is an IP hop of the packet: decapsulated or encapsulated, but not both.
-/// Between tunnels the inner packet is not changed (TS 23.501 clause 5.6.4: the UE's IP link ends
-/// at the anchor).
-#[inline]
-pub(crate) fn is_ip_hop(ue_packet: &UePacket, path: &Path<'_>) -> bool {
-    ue_packet.tunnel.is_some() != path.outer().is_some()
-}
-
-impl<R: Routes> Forwarder<R> {
     /// Finds the egress of the IP packet `ip` of this UPF to the UE: the rules of the first network
-    /// instance of N6 that forward it. The instance that the original packet went to is not known
-    /// here.
+    /// instance of N6 that forward it, or else of a tunnel from another UPF. The instance that the
+    /// original packet went to is not known here.
     ///
     /// # Errors
     /// Returns the drop reason of the last instance if none forwards it.
@@ -383,10 +347,11 @@ impl<R: Routes> Forwarder<R> {
             let tunnel = self.tunnel_to_session(burst, session, instance, ip);
             out = tunnel.map(|(route, outer)| Egress::Tunnel(route, outer));
             if out.is_ok() {
-                break;
+                return out;
             }
         }
-        out
+        let tunnel = self.tunnel_through_session(burst, session, ip);
+        tunnel.map_or(out, |(route, outer)| Ok(Egress::Tunnel(route, outer)))
     }
 
     /// Finds the tunnel of a packet of this UPF to the UE of a session. URRs and meters do not
@@ -403,15 +368,39 @@ impl<R: Routes> Forwarder<R> {
         let fields = inner.fields(None, instance.unwrap_or_default(), None);
         let path = burst.classifier(session, rules).own_path(&fields);
         let path = path.ok_or(DropReason::NoRule)?;
-        let (route, outer) = self.outer(inner.tos, &path, Direction::Downlink, burst.turn)?;
-        if outer.length(route.endpoints) + ip.len() > route.hop.mtu as usize {
-            return Err(DropReason::TooLong);
+        self.fitting_tunnel(&inner, &path, burst.turn)
+    }
+
+    /// Finds the tunnel to the UE that packets from another UPF take.
+    fn tunnel_through_session(
+        &mut self,
+        burst: BurstContext<'_>,
+        session: SessionIndex,
+        ip: &[u8],
+    ) -> Option<(TunnelRoute, GtpuFields)> {
+        let rules = burst.tables.rules(burst.turn, session)?;
+        let classifier = burst.classifier(session, rules);
+        let path = classifier.tunnel_path(classifier.downlink_tunnel()?)?;
+        self.fitting_tunnel(&inner_packet::read(ip)?, &path, burst.turn).ok()
+    }
+
+    /// Finds the tunnel of a path for a packet of this UPF, which is not fragmented.
+    fn fitting_tunnel(
+        &mut self,
+        inner: &InnerPacket,
+        path: &Path<'_>,
+        turn: &Turn,
+    ) -> Result<(TunnelRoute, GtpuFields), DropReason> {
+        let (route, outer) = self.outer(inner.tos, path, Direction::Downlink, turn)?;
+        let length = outer.length(route.endpoints) + inner.length as usize;
+        match length <= route.hop.mtu as usize {
+            true => Ok((route, outer)),
+            false => Err(DropReason::TooLong),
         }
-        Ok((route, outer))
     }
 
     /// Finds the next hop of the IP packet `ip` of this UPF into the network that a packet came
-    /// from.
+    /// from. A sender can forge an address in another network; it gets nothing there.
     ///
     /// # Errors
     /// Returns the drop reason if there is no route.
@@ -426,7 +415,10 @@ impl<R: Routes> Forwarder<R> {
         let route_source = self.ports.route_source(instance, |role| role == Role::N6);
         let (to, flow) = (inner.to().ip(), inner.flow_hash());
         match route_source.next_hop(&self.routes, burst.turn, to, flow) {
-            RouteLookup::Forward(hop) => Ok(Egress::NextHop(hop)),
+            RouteLookup::Forward(hop) => {
+                let exit = self.ports.exit(hop.port, instance, |role| role == Role::N6);
+                exit.map(|_| Egress::NextHop(hop)).ok_or(DropReason::NoRoute)
+            }
             RouteLookup::Fallback(reason) => Err(drop_reason_of(reason)),
         }
     }

@@ -11,11 +11,13 @@
 use fastlane::Packet;
 use fastlane::wire::{Fragment, Ipv4, checksum, header, header_mut};
 
+use super::deferred_queue::Fragmentation;
 use super::forward::Forwarder;
 use super::inner_packet;
 use super::inner_packet::InnerPacket;
+use super::ip_header;
 use super::lane_tables::TurnContext;
-use super::lookup::{SessionCharge, UePacket};
+use super::lookup::UePacket;
 use super::nat::Translation;
 use super::next_hop::Egress;
 use super::outcome::{Outcome, forwarded};
@@ -29,15 +31,7 @@ const MAX_LENGTH: usize = 2048;
 const MORE: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
 
-/// Egress of a packet that is sent in fragments of at most `room` octets.
-pub(crate) struct Fragmentation<'a> {
-    pub(crate) out: &'a Egress,
-    pub(crate) room: u32,
-    /// Charge that is due for the whole packet.
-    pub(crate) due: SessionCharge,
-}
-
-impl Fragmentation<'_> {
+impl Fragmentation {
     /// Sends a packet in fragments.
     pub(crate) fn send<R: Routes>(
         &self,
@@ -70,12 +64,18 @@ impl Fragmentation<'_> {
         if let Some(translation) = translation {
             translation.write(ue_packet.inner_mut(packet));
         }
+        if self.mask != 0 {
+            ip_header::mark(ue_packet.inner_mut(packet), self.marking, self.mask);
+        }
+        ue_packet.complete_checksum(packet); // the fragments are new packets
         let bytes = ue_packet.inner(packet.bytes());
         let data = bytes.get(front..inner.length as usize).unwrap_or_default();
         let Some(ip) = header::<Ipv4>(bytes, 0).copied() else {
             return Outcome::Drop(DropReason::Malformed);
         };
-        let hop = u8::from(!ue_packet.is_hairpin);
+        let is_tunnelled = matches!(self.out, Egress::Tunnel(..));
+        let is_ip_hop = ue_packet.tunnel.is_some() != is_tunnelled;
+        let hop = u8::from(is_ip_hop && !ue_packet.is_hairpin);
         let first = ip.flags_fragment_offset.get();
         let mut scratch = [0; MAX_LENGTH];
         for (number, fragment) in data.chunks(each).enumerate() {
@@ -101,7 +101,7 @@ impl Fragmentation<'_> {
             };
             context.tables.count(reason, 1, length as u64);
         }
-        Outcome::Drop(forwarded(ue_packet.usual_direction()))
+        Outcome::Drop(forwarded(self.direction))
     }
 
     /// Finds the translation of a packet that leaves for the data network.

@@ -54,6 +54,13 @@ impl UePacket {
         packet.bytes_mut().get_mut(range).unwrap_or_default()
     }
 
+    /// Completes the checksum of the inner packet, if its sender left that to the device.
+    pub(crate) fn complete_checksum(&self, packet: &mut Packet) {
+        if packet.partial_checksum().is_some_and(|partial| partial.start >= self.at) {
+            let _ = packet.complete_checksum(); // a checksum that cannot be completed stays wrong
+        }
+    }
+
     /// Returns the direction in which most packets of this ingress go.
     #[inline]
     pub(crate) fn usual_direction(&self) -> Direction {

@@ -297,10 +297,7 @@ fn source(
     packet: &mut Packet,
     burst: BurstContext<'_>,
 ) -> Result<Option<Translation>, DropReason> {
-    let is_inside = |start: u16| start >= ue_packet.at;
-    if packet.partial_checksum().is_some_and(|partial| is_inside(partial.start)) {
-        // The sum of the pseudo header would have to change with the address.
-        let _ = packet.complete_checksum(); // a checksum that cannot be completed stays wrong
-    }
+    // The sum of the pseudo header would have to change with the address.
+    ue_packet.complete_checksum(packet);
     nat.source(session, ue_packet.inner(packet.bytes()), burst)
 }

@@ -106,9 +106,10 @@ fn world(session: &Session) -> TestLane {
         world.tables.blocks.set(index, block).expect("there is room");
     }
     world.publish(&compiled.rules);
-    assert_eq!(compiled.tunnels, [TunnelKey { teid: CHOSEN }]);
-    let found = SessionRef::to(SESSION);
-    world.tables.tunnels.insert(&compiled.tunnels[0], &found).expect("there is room");
+    assert!(compiled.tunnels.contains(&TunnelKey { teid: CHOSEN }));
+    for tunnel in &compiled.tunnels {
+        world.tables.tunnels.insert(tunnel, &SessionRef::to(SESSION)).expect("there is room");
+    }
     world
 }
 
@@ -296,6 +297,27 @@ fn of_an_ipv4_and_an_ipv6_address_the_packets_family_chooses() {
     assert_eq!(location(&mut world, true), "Location: http://[2001:db8:113::7]:80/");
     world.show(N3, &[up(&six_of(&user, six))]);
     assert_eq!(world.count(DropReason::Redirected), 5);
+    world.check();
+}
+
+#[test]
+fn case_72_an_intermediate_upf_with_filters_tells_the_user_what_is_too_long() {
+    let mut session = session();
+    // To the next UPF and back through tunnels; DNS alone.
+    session.fars[0] = far(1, Forwarding { destination: Destination::Core, ..to_gnb(0x300) });
+    let from_anchor = pdr(3, 30, Source::Core, 2);
+    let (tunnel, removal) = (session.pdrs[0].tunnel, session.pdrs[0].removal);
+    let tunnel = tunnel.map(|tunnel| LocalTunnel { teid: CHOSEN + 1, ..tunnel });
+    session.pdrs[2] = Pdr { tunnel, removal, instance: Some(ACCESS), ..from_anchor };
+    let mut world = world(&session);
+    let mut long = ue4(USER, SERVER, 64, 1450);
+    long[6] = 0x40;
+    fill(&mut long);
+    world.show(N3, &[up(&long)]);
+    let [frame] = &world.left(N3)[..] else { panic!("{:?}", world.drop_reasons()) };
+    let (teid, _, error) = opened(frame);
+    assert_eq!((teid, &error[16..20], error[20], error[21]), (GNB_TEID, &USER[..], 3, 4));
+    assert_eq!((world.count(DropReason::TooLong), world.count(DropReason::IcmpSent)), (1, 1));
     world.check();
 }
 

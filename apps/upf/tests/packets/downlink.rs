@@ -1,7 +1,8 @@
 //! Downlink packets.
 
+use fastlane_core::Partial;
 use fastlane_wire::Layers;
-use fastlane_wire::checksum::verify_transport;
+use fastlane_wire::checksum::{Sum, verify_transport};
 use upf::rules::layout::drop_reason::DropReason;
 use upf::rules::layout::session_rules::{flag, forwarding};
 
@@ -137,6 +138,60 @@ fn case_72_too_long_is_told_with_the_right_mtu_or_cut_up() {
         whole.extend(&piece[20..]);
     }
     assert_eq!(whole, loose[20..]);
+    world.check();
+}
+
+/// Returns the packet that was sent in these fragments.
+fn joined(pieces: &[Vec<u8>]) -> Vec<u8> {
+    let head = pieces.first().map(|first| first[..20].to_vec()).unwrap_or_default();
+    pieces.iter().fold(head, |whole, piece| [&whole[..], &piece[20..]].concat())
+}
+
+#[test]
+fn a_checksum_that_is_left_to_the_device_is_right_in_fragments_too() {
+    let mut world = TestLane::with_user();
+    let mut loose = ue4(SERVER, USER, 64, 2000);
+    let of_addresses = Sum::pseudo_ipv4(SERVER, USER, 17, (loose.len() - 20) as u16);
+    loose[26..28].copy_from_slice(&(!of_addresses.checksum()).to_be_bytes());
+    world.leave_checksum(N6, Some(Partial { start: 34, offset: 6 }));
+    world.show(N6, &[ethernet(N6, &loose)]);
+    let pieces: Vec<_> = world.left(N3).iter().map(|frame| opened(frame).2).collect();
+    let whole = joined(&pieces);
+    assert_eq!((pieces.len(), whole.len()), (2, loose.len()));
+    assert_ne!(whole[26..28], loose[26..28]);
+    let sum = Sum::pseudo_ipv4(SERVER, USER, 17, (whole.len() - 20) as u16);
+    assert_eq!(sum.add_bytes(&whole[20..]).checksum(), 0, "{:x?}", &whole[20..28]);
+    world.check();
+}
+
+#[test]
+fn fragments_between_tunnels_keep_their_hops_and_are_downlink() {
+    let mut world = TestLane::with_user();
+    let mut rules = simple(2);
+    rules.uplink.common.flags = 0;
+    rules.downlink.common.flags = flag::PRESENT | flag::TUNNEL;
+    rules.downlink.common.tunnel = teid(SESSION);
+    world.publish(&rules);
+    let loose = ue4(SERVER, USER, 1, 2000);
+    let message = gtpu(0x30, 255, teid(SESSION), &loose);
+    world.show(N3, &[crate::frames::from_gnb(&message)]);
+    let pieces: Vec<_> = world.left(N3).iter().map(|frame| opened(frame).2).collect();
+    assert_eq!(pieces.iter().map(|piece| piece[8]).collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(joined(&pieces)[20..], loose[20..]);
+    let forwarded = [DropReason::ForwardedUplink, DropReason::ForwardedDownlink];
+    assert_eq!(forwarded.map(|reason| world.count(reason)), [0, 1]);
+    world.check();
+}
+
+#[test]
+fn a_forged_sender_of_another_network_is_told_nothing() {
+    let mut world = TestLane::with_user();
+    let dying = ue4(GNB, USER, 1, 20);
+    world.show(N6, &[ethernet(N6, &dying)]);
+    assert!(world.left(N3).is_empty() && world.left(N6).is_empty());
+    assert_eq!(world.count(DropReason::IcmpSuppressed), 1);
+    world.show(N6, &[ethernet(N6, &ue4(SERVER, USER, 1, 20))]);
+    assert_eq!((world.left(N6).len(), world.count(DropReason::IcmpSent)), (1, 1));
     world.check();
 }
 

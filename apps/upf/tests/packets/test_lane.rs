@@ -7,7 +7,9 @@ use std::sync::Arc;
 use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
 use fastlane::mirror::{IngressInterface, ReversePath};
 use fastlane::{Error, PortId, Turn};
-use fastlane_core::{Filter, HoldBuffer, KernelPath, Lane, LaneConfig, Messages, Pool, Port};
+use fastlane_core::{
+    Filter, HoldBuffer, KernelPath, Lane, LaneConfig, Messages, Partial, Pool, Port,
+};
 use fastlane_hold::{HoldArea, HoldLimits};
 use fastlane_table::counters::Counters;
 use fastlane_table::messages::{Channel, Doorbells, size};
@@ -341,6 +343,11 @@ impl TestLane {
         for _ in 0..4 + frames.len() / 16 {
             self.lane.turn();
         }
+    }
+
+    /// Leaves a checksum of the frames that arrive at a port to the device.
+    pub(crate) fn leave_checksum(&mut self, port: u16, partial: Option<Partial>) {
+        self.arriving[usize::from(port)].leave_checksum(partial);
     }
 
     /// Returns the frames that left by a port.

@@ -158,6 +158,29 @@ fn case_71_the_last_hop_is_told_through_the_tunnel_and_not_counted() {
     world.check();
 }
 
+#[test]
+fn case_72_an_intermediate_upf_tells_the_user_that_a_packet_is_too_long_for_the_next_tunnel() {
+    let mut known = TestRoutes::new();
+    known.set("10.9.0.9", out_of(N3, 1400));
+    let mut world = TestLane::new(known, settings());
+    let mut rules = simple(2);
+    let up = &mut rules.uplink.common.forwarding;
+    up.what = forwarding::REMOVE | forwarding::GTPU;
+    (up.peer, up.teid, up.instance) = ([10, 9, 0, 9], 0xabcd, forwarding::NO_INSTANCE);
+    rules.downlink.common.flags = flag::PRESENT | flag::TUNNEL;
+    rules.downlink.common.tunnel = 0x77;
+    world.publish(&rules);
+    let mut long = ue4(USER, SERVER, 64, 1400);
+    long[6] = 0x40;
+    fill(&mut long);
+    let error = told(&mut world, &long).expect("an error");
+    assert_eq!((&error[16..20], error[20], error[21]), (&USER[..], 3, 4));
+    // Relayed with its container: IPv4, UDP, GTP-U and 8 octets.
+    assert_eq!(error[26..28], (1400_u16 - 20 - 8 - 16).to_be_bytes());
+    assert_eq!((world.count(DropReason::TooLong), world.count(DropReason::IcmpSent)), (1, 1));
+    world.check();
+}
+
 /// Returns the ICMP error that a user gets for a packet to a server.
 fn told(world: &mut TestLane, packet: &[u8]) -> Option<Vec<u8>> {
     world.show(N3, &[from_gnb(&g_pdu(teid(SESSION), 1, 1, packet))]);
@@ -256,6 +279,40 @@ fn a_neighbour_that_linux_must_find_is_left_to_it_or_asked_for() {
 }
 
 #[test]
+fn linux_gets_no_packet_that_its_rules_would_lead_elsewhere() {
+    let mut known = TestRoutes::new();
+    known.set("192.0.2.7", RouteLookup::Fallback(FallbackReason::NoNeighbour));
+    for (table, linux) in [(254, 1), (100, 0)] {
+        let mut settings = settings();
+        settings["interfaces"]["n6"]["route-table"] = table.into();
+        let mut world = TestLane::new(known.clone(), settings);
+        world.publish(&simple(1));
+        world.show(N3, &[from_gnb(&g_pdu(teid(SESSION), 1, 1, &inner()))]);
+        assert_eq!(world.linux().len(), linux, "table {table}");
+        assert_eq!(world.count(DropReason::NoNeighbour), 1 - linux as u64);
+        world.check();
+    }
+}
+
+#[test]
+fn a_type_of_service_of_the_rules_reaches_linux_and_fragments_too() {
+    let mut rules = simple(2);
+    (rules.uplink.common.forwarding.marking, rules.uplink.common.forwarding.mask) = (0xb8, 0xfc);
+    let mut known = TestRoutes::new();
+    known.set("203.0.113.7", RouteLookup::Fallback(FallbackReason::NoNeighbour));
+    let mut world = TestLane::new(known, settings());
+    world.publish(&rules);
+    let to_linux = ue4(USER, [203, 0, 113, 7], 64, 20);
+    let long = ue4(USER, SERVER, 64, 2000);
+    let frames = [to_linux, long].map(|it| from_gnb(&g_pdu(teid(SESSION), 1, 1, &it)));
+    world.show(N3, &frames);
+    let services = |frames: Vec<Vec<u8>>| frames.iter().map(|it| it[15]).collect::<Vec<_>>();
+    assert_eq!(services(world.linux()), [0xb8]);
+    assert_eq!(services(world.left(N6)), [0xb8, 0xb8]);
+    world.check();
+}
+
+#[test]
 fn what_would_leave_by_n3_or_come_back_to_us_is_dropped() {
     let mut known = TestRoutes::new();
     known.set("192.0.2.7", out_of(N3, 1500));
@@ -287,5 +344,28 @@ fn rfc_6040_congestion_is_told_or_the_packet_dropped() {
     fill(&mut able);
     assert_eq!(world.left(N6), [routed(able)]);
     assert_eq!(world.count(DropReason::Congested), 1);
+    world.check();
+}
+
+#[test]
+fn rfc_6040_congestion_is_told_to_the_next_tunnel_of_a_relayed_message() {
+    let mut world = TestLane::with_user();
+    let mut rules = simple(2);
+    rules.uplink.common.forwarding.what = forwarding::REMOVE | forwarding::GTPU;
+    rules.uplink.common.forwarding.peer = GNB;
+    rules.uplink.common.forwarding.instance = forwarding::NO_INSTANCE;
+    world.publish(&rules);
+    let mut able = inner();
+    able[1] = 1;
+    fill(&mut able);
+    for (arrived, wanted) in [(1, 1), (3, 3)] {
+        let mut frame = from_gnb(&g_pdu(teid(SESSION), 1, 1, &able));
+        frame[15] = arrived;
+        fill(&mut frame[14..34]);
+        world.show(N3, &[frame]);
+        let [relayed] = &world.left(N3)[..] else { panic!("{:?}", world.drop_reasons()) };
+        assert_eq!(relayed[15] & 3, wanted);
+        assert_eq!(relayed[15] & !3, 0);
+    }
     world.check();
 }

@@ -303,6 +303,20 @@ pub(super) fn tunnel_path<'t, B: Blocks<'t>>(
     (rule.flags & (flag::DROP | flag::HOLD) == 0).then_some(path_of(path))
 }
 
+/// Returns the TEID of the first rule for downlink packets from a tunnel.
+pub(super) fn downlink_tunnel<'t, B: Blocks<'t>>(
+    classifier: &Classifier<'t, '_, B>,
+) -> Option<u32> {
+    let rules = classifier.rules;
+    let first = rules.first_block(Direction::Uplink).map_or(0, |first| first.index + 1);
+    let chain = classifier.chain_from(first, rules.version_for(Direction::Uplink));
+    let mut rules = chain.flat_map(|(_, block)| block.rules());
+    let is_it = |rule: &&Rule| {
+        rule.flags & flag::TUNNEL != 0 && direction_of_rule(rule) == Direction::Downlink
+    };
+    rules.find(is_it).map(|rule| rule.ingress)
+}
+
 const fn path_of(path: &OuterPath) -> Path<'_> {
     Path { forwarding: &path.forwarding, peer6: &path.peer6, redirect: None }
 }

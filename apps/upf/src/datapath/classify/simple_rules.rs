@@ -74,6 +74,12 @@ pub(super) fn tunnel_path(rules: &Rules, teid: u32) -> Option<Path<'_>> {
     is_open.then_some(Path { forwarding: &direction_rules.forwarding, peer6, redirect: None })
 }
 
+/// Returns the TEID of the tunnel of downlink packets.
+pub(super) fn downlink_tunnel(rules: &Rules) -> Option<u32> {
+    let downlink = &rules.downlink.common;
+    downlink.is_by(Some(downlink.tunnel)).then_some(downlink.tunnel)
+}
+
 pub(super) fn decide<'t, B>(
     classifier: &Classifier<'t, '_, B>,
     fields: &PacketFields,
