@@ -193,18 +193,26 @@ fn measure(method: ie::MeasurementMethod) -> Result<Measure, Refusal> {
 }
 
 fn thresholds(urr: &mut Urr, group: &Group<'_>) -> Result<(), Refusal> {
+    let is_after = is_after_monitoring(urr, group)?;
     let volume = group.find::<ie::VolumeThreshold>()?.map(|it| self::volume(it.0));
-    replace(&mut urr.volume_threshold, volume);
-    replace(&mut urr.time_threshold_s, group.find::<ie::TimeThreshold>()?.map(|it| it.0));
+    let is_new = replace(&mut urr.volume_threshold, volume);
     let volume = group.find::<ie::SubsequentVolumeThreshold>()?.map(|it| self::volume(it.0));
-    replace(&mut urr.subsequent_volume_threshold, volume);
+    replace_subsequent(&mut urr.subsequent_volume_threshold, volume, is_new && is_after);
+    let time = group.find::<ie::TimeThreshold>()?.map(|it| it.0);
+    let is_new = replace(&mut urr.time_threshold_s, time);
     let time = group.find::<ie::SubsequentTimeThreshold>()?.map(|it| it.0);
-    replace(&mut urr.subsequent_time_threshold_s, time);
+    replace_subsequent(&mut urr.subsequent_time_threshold_s, time, is_new && is_after);
     Ok(())
+}
+
+/// Returns true if the monitoring time has passed and an update does not set another one.
+fn is_after_monitoring(urr: &Urr, group: &Group<'_>) -> Result<bool, Refusal> {
+    Ok(urr.progress.is_after_monitoring && group.find::<ie::MonitoringTime>()?.is_none())
 }
 
 fn quotas(urr: &mut Urr, group: &Group<'_>) -> Result<UrrUpdate, Refusal> {
     let mut given = UrrUpdate::default();
+    let is_after = is_after_monitoring(urr, group)?;
     let volume = group.find::<ie::VolumeQuota>()?.map(|it| self::volume(it.0));
     given.volume_quota = replace(&mut urr.quota.volume, volume);
     let time = group.find::<ie::TimeQuota>()?.map(|it| it.0);
@@ -214,14 +222,23 @@ fn quotas(urr: &mut Urr, group: &Group<'_>) -> Result<UrrUpdate, Refusal> {
     let holding = group.find::<ie::QuotaHoldingTime>()?.map(|it| it.0);
     given.holding = replace(&mut urr.quota_holding_s, holding);
     let volume = group.find::<ie::SubsequentVolumeQuota>()?.map(|it| self::volume(it.0));
-    replace(&mut urr.subsequent_quota.volume, volume);
+    let subsequent = &mut urr.subsequent_quota;
+    replace_subsequent(&mut subsequent.volume, volume, given.volume_quota && is_after);
     let time = group.find::<ie::SubsequentTimeQuota>()?.map(|it| it.0);
-    replace(&mut urr.subsequent_quota.time_s, time);
+    replace_subsequent(&mut subsequent.time_s, time, given.time_quota && is_after);
     Ok(given)
 }
 
 const fn volume(volumes: Volumes) -> Volume {
     Volume { total: volumes.total, uplink: volumes.uplink, downlink: volumes.downlink }
+}
+
+/// Replaces a value for the time after the monitoring time. If that has passed, it also ends with a
+/// new value that is not bound to that time, which would have no effect otherwise.
+fn replace_subsequent<T>(value: &mut Option<T>, new: Option<T>, is_superseded: bool) {
+    if !replace(value, new) && is_superseded {
+        *value = None;
+    }
 }
 
 /// Replaces `value` if `new` is present. Returns true if it is.

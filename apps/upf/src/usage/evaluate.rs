@@ -362,6 +362,7 @@ impl Usage {
             session.version = on.backend.next_version();
             if is_accepted && group_drops(group) {
                 session.discarded = session.version;
+                session.reporting.notified.clear();
             }
             if let Err(error) = on.backend.commit(&session, on.now) {
                 tracing::error!(

@@ -114,7 +114,7 @@ fn time(urr: &mut Urr, meter: &Meter, now: Now) {
     if !urr.measure.duration || urr.has_information(Urr::PAUSED) {
         return;
     }
-    if urr.progress.running == 0 && meter.last > urr.progress.idle_after {
+    if urr.progress.running == 0 && meter.last > urr.progress.idle_after && is_counted(urr, meter) {
         urr.progress.running = first_packet(urr, meter).min(now.monotonic).max(1);
     }
     let end = urr.suspended_at(meter.last).filter(|end| *end <= now.monotonic);
@@ -123,6 +123,13 @@ fn time(urr: &mut Urr, meter: &Meter, now: Now) {
         urr.progress.running = 0;
         urr.progress.idle_after = meter.last;
     }
+}
+
+/// Returns true if packets were counted since the last report. The time of the last packet does
+/// not tell that: the first URR of a session has the session's slot, where every packet leaves it.
+fn is_counted(urr: &Urr, meter: &Meter) -> bool {
+    let [_, up, _, down] = between(urr.progress.reported, meter.counts);
+    up + down != 0
 }
 
 /// Notes the time of the first unreported packet, if there is only one or a lane message reported
@@ -155,8 +162,9 @@ fn traffic(urr: &mut Urr, meter: &Meter, now: Now) {
     let asked = |urr: &Urr, trigger| urr.triggers.has(trigger);
     let (start, stop) =
         (asked(urr, ReportingTriggers::START), asked(urr, ReportingTriggers::STOPT));
+    let is_counted = is_counted(urr, meter);
     let progress = &mut urr.progress;
-    if !progress.has_traffic && meter.last > progress.traffic_after {
+    if !progress.has_traffic && meter.last > progress.traffic_after && is_counted {
         progress.has_traffic = true;
         if start {
             progress.due = progress.due.with(UsageReportTrigger::START);

@@ -26,12 +26,14 @@ pub(super) struct Remotes {
     keys: RandomState,
 }
 
-/// Returns the peer tunnels of a session: address and TEID.
+/// Returns the peer tunnels of a session: address and TEID. A peer with addresses of both families
+/// is reached by one of them, and counts with both.
 pub(super) fn tunnels(session: &Session) -> impl Iterator<Item = (IpAddr, u32)> {
     let ways = session.fars.iter().flat_map(|far| far.forwarding.iter().chain(&far.duplicating));
-    ways.filter_map(|way| way.outer).filter_map(|outer| {
-        let address = outer.v4.map(IpAddr::V4).or(outer.v6.map(IpAddr::V6))?;
-        Some((address, outer.teid?))
+    ways.filter_map(|way| way.outer).flat_map(|outer| {
+        let addresses = [outer.v4.map(IpAddr::V4), outer.v6.map(IpAddr::V6)];
+        let teid = outer.teid;
+        addresses.into_iter().flatten().filter_map(move |address| Some((address, teid?)))
     })
 }
 

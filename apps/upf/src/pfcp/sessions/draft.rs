@@ -117,8 +117,10 @@ impl<'a> Draft<'a> {
         let flags = group.find::<ie::PfcpsmreqFlags>()?.unwrap_or_default();
         if flags.has(ie::PfcpsmreqFlags::DROBU) {
             session.discarded = session.version;
+            // The next packet is the first one that is buffered, and reported (clause 8.2.26).
+            session.reporting.notified.clear();
         }
-        Ok(())
+        refuse_flags(group, flags)
     }
 
     /// Applies Create BAR, FAR, QER, URR and PDR.
@@ -458,4 +460,18 @@ impl Draft<'_> {
 
 const fn occupied() -> Refusal {
     Refusal::of(Cause::ALL_DYNAMIC_ADDRESSES_ARE_OCCUPIED, IeType::UE_IP_ADDRESS)
+}
+
+/// Refuses flags of a request that change what is measured or served, and that are not supported.
+/// To resume a measurement that was never stopped (RUMUC) changes nothing.
+fn refuse_flags(group: &Group<'_>, flags: ie::PfcpsmreqFlags) -> Result<(), Refusal> {
+    use ie::{PfcpsereqFlags as Created, PfcpsmreqFlags as Modified};
+    if flags.has_any(Modified::SUMPC | Modified::DETEID | Modified::HRSBOM) {
+        return Err(Refusal::unsupported(IeType::PFCPSMREQ_FLAGS));
+    }
+    let created = group.find::<Created>()?.unwrap_or_default();
+    match created.has_any(Created::SUMPC | Created::HRSBOM) {
+        true => Err(Refusal::unsupported(IeType::PFCPSEREQ_FLAGS)),
+        false => Ok(()),
+    }
 }

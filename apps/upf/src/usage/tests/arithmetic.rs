@@ -1,5 +1,8 @@
 //! Evaluation of single URRs, clause by clause.
 
+use fastlane_pfcp::ie::{TimeQuota, TimeThreshold, VolumeQuota, VolumeThreshold, Volumes};
+use fastlane_pfcp::{Group, Writer};
+
 use crate::rules::layout::counter_slots::event;
 use crate::session::UrrUpdate;
 use crate::session::{Measure, ReportingTriggers, Urr, UsageReport, UsageReportTrigger, Volume};
@@ -253,6 +256,63 @@ fn case_51_without_subsequent_values_the_rest_goes_on_and_with_them_a_quota_is_n
     assert_eq!(due(&mut urr, &counted(900, 0, at(9)), at(10)), []);
     assert_eq!((urr.watch().is_stopped, urr.watch().quota.total), (false, Some(5900)));
     assert_eq!(urr.watch().threshold.total, Some(1900));
+}
+
+#[test]
+fn after_the_monitoring_time_a_new_grant_counts_and_not_what_was_to_follow_the_old_one() {
+    let monitored = |triggers| {
+        let mut urr = urr(1, triggers);
+        urr.monitoring_time = Some(ntp(at(10).real));
+        (urr.quota.volume, urr.subsequent_quota.volume) = (total(1000), total(50));
+        (urr.quota.time_s, urr.subsequent_quota.time_s) = (Some(1000), Some(50));
+        (urr.volume_threshold, urr.subsequent_volume_threshold) = (total(900), total(40));
+        (urr.time_threshold_s, urr.subsequent_time_threshold_s) = (Some(900), Some(40));
+        began(urr, at(0))
+    };
+    let change = |urr: &mut Urr, now, write: &dyn Fn(&mut Writer<'_>)| {
+        let mut bytes = Vec::new();
+        write(&mut Writer::new(&mut bytes));
+        let apply = |urr: &mut Urr| crate::session::urr::apply(urr, &Group::new(&bytes)).unwrap();
+        update(urr, &counted(100, 0, at(5)), now, apply);
+    };
+    let grant = |to: &mut Writer<'_>| {
+        let volumes = Volumes { total: Some(2000), ..Volumes::default() };
+        to.put(&VolumeQuota(volumes));
+        to.put(&TimeQuota(2000));
+        to.put(&VolumeThreshold(volumes));
+        to.put(&TimeThreshold(1800));
+    };
+    // Before the monitoring time both are in force, one after the other.
+    let mut before = monitored(&[]);
+    change(&mut before, at(6), &grant);
+    assert_eq!(before.quota_now().volume, total(2000));
+    settle(&mut before, &counted(100, 0, at(5)), at(11));
+    assert_eq!((before.quota_now().volume, before.quota_now().time_s), (total(50), Some(50)));
+    // After it only the new ones are.
+    let mut after = monitored(&[]);
+    change(&mut after, at(11), &grant);
+    assert!(after.progress.is_after_monitoring);
+    assert_eq!((after.quota_now().volume, after.quota_now().time_s), (total(2000), Some(2000)));
+    assert_eq!(after.volume_threshold_now(), total(2000));
+    assert_eq!(after.time_threshold_now(), Some(1800));
+    // A change of something else leaves them.
+    let mut other = monitored(&[]);
+    change(&mut other, at(11), &|to| to.put(&TimeQuota(7)));
+    assert_eq!((other.quota_now().volume, other.quota_now().time_s), (total(50), Some(7)));
+}
+
+#[test]
+fn a_packet_that_another_rule_counts_starts_nothing() {
+    let mut urr = urr(1, &[ReportingTriggers::START, ReportingTriggers::TIMTH]);
+    urr.time_threshold_s = Some(5);
+    let mut urr = began(urr, at(0));
+    // The first URR shares the session's slot, where every packet leaves its time.
+    assert_eq!(due(&mut urr, &counted(0, 0, at(1)), at(1)), []);
+    assert_eq!(due(&mut urr, &counted(0, 0, at(30)), at(30)), []);
+    let reports = due(&mut urr, &counted(10, 0, at(31)), at(31));
+    assert_eq!(triggers(&reports), [UsageReportTrigger::START]);
+    let reports = due(&mut urr, &counted(20, 0, at(36)), at(36));
+    assert_eq!(triggers(&reports), [UsageReportTrigger::TIMTH]);
 }
 
 #[test]

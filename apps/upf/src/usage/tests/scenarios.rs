@@ -276,6 +276,27 @@ fn case_77_an_answer_changes_buffering() {
     assert_eq!(session.bars[0].packets, Some(9));
     assert!(session.discarded > version && session.discarded <= session.version);
     assert!(!world.process.out.lanes.is_empty(), "the lanes are told");
+    // It dropped what was held, so the next packet is the first one, and told of.
+    world.hold(1, 2, true);
+    world.settle();
+    assert_eq!(world.smf.notified, [2, 2]);
+}
+
+#[test]
+fn case_65_a_peer_with_two_addresses_is_known_by_both() {
+    let mut world = Testbed::new();
+    world.establish(1, |session| {
+        let way = session.fars[1].forwarding.as_mut().unwrap();
+        let v6 = Some("2001:db8::9".parse().unwrap());
+        way.outer = Some(crate::session::OuterHeader { v6, ..way.outer.unwrap() });
+    });
+    let outer = world.session(1).fars[1].forwarding.as_ref().unwrap().outer.unwrap();
+    world.error_indication6("2001:db8::9".parse().unwrap(), outer.teid.unwrap());
+    let sent = world.sent();
+    assert_eq!(sent.len(), 1);
+    world.exchange(&sent[0], Cause::REQUEST_ACCEPTED, |_| ());
+    world.error_indication(outer.v4.unwrap(), outer.teid.unwrap());
+    assert_eq!(world.sent().len(), 1);
 }
 
 #[test]

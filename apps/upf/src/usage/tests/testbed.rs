@@ -2,7 +2,7 @@
 //! request.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use fastlane::table::{EntryId, GracePeriods};
 use fastlane_pfcp::ie::{
@@ -356,8 +356,12 @@ impl Testbed {
     }
 
     pub(super) fn error_indication(&mut self, peer: Ipv4Addr, teid: u32) {
+        self.error_indication6(peer.to_ipv6_mapped(), teid);
+    }
+
+    pub(super) fn error_indication6(&mut self, peer: Ipv6Addr, teid: u32) {
         let message = PathMessage {
-            peer: peer.to_ipv6_mapped().octets(),
+            peer: peer.octets(),
             local: [0; 16],
             teid,
             sequence: 0,

@@ -76,6 +76,14 @@ fn ies_that_would_change_behaviour_are_refused_in_an_establishment() {
         w.raw(IeType::TRACE_INFORMATION, &TRACE);
     });
     assert_eq!(why, (76, Some(152), None));
+    for flag in [ie::PfcpsereqFlags::SUMPC, ie::PfcpsereqFlags::HRSBOM] {
+        let why = refused(&mut world, &|w| {
+            down(w);
+            far_up(w, 2);
+            w.put(&flag);
+        });
+        assert_eq!(why, (76, Some(186), None));
+    }
 }
 
 #[test]
@@ -112,7 +120,13 @@ fn ies_that_would_change_behaviour_are_refused_in_a_modification() {
     let trace =
         |value: &'static [u8]| move |w: &mut Writer<'_>| w.raw(IeType::TRACE_INFORMATION, value);
     assert_eq!(with(&mut world, &trace(&TRACE)), (76, Some(152), None));
+    use ie::PfcpsmreqFlags as Flags;
+    for flag in [Flags::SUMPC, Flags::DETEID, Flags::HRSBOM] {
+        let why = with(&mut world, &|w| w.put(&(flag | Flags::QAURR)));
+        assert_eq!(why, (76, Some(49), None));
+    }
     assert_eq!(world.only(), before, "nothing has changed");
+    assert_eq!(with(&mut world, &|w| w.put(&Flags::RUMUC)), (1, None, None), "nothing is stopped");
     assert_eq!(with(&mut world, &trace(&[])), (1, None, None), "it ends a trace");
 }
 
