@@ -13,7 +13,7 @@ use super::measurement::StateSlots;
 use super::peer_tunnels::{Remotes, tunnels};
 use super::reports::error_request;
 use crate::rules::layout::message::{PathMessage, SessionEvent};
-use crate::session::{DownlinkData, Session, SessionIndex};
+use crate::session::{DownlinkData, Session, SessionIndex, UsageReport};
 use crate::time::{Now, SECOND};
 use crate::transactions::{Outbox, Request, Requests, Tag};
 
@@ -191,6 +191,16 @@ impl Usage {
             }
             None => self.forget(on, id),
         }
+    }
+
+    /// Returns the usage reports of a session that wait for another try, because nobody answered or
+    /// a control plane could not take them. Those in flight are left out: they may have arrived, and
+    /// would be counted twice.
+    #[must_use]
+    pub fn unheard(&self, session: &Session) -> Vec<UsageReport> {
+        let all = session.reporting.unacknowledged.iter();
+        let waiting = all.filter(|it| self.flying.get(&it.message) != Some(&session.id));
+        waiting.flat_map(|it| it.usage.iter().cloned()).collect()
     }
 
     /// Takes back the pending reports of a session whose CP F-SEID has changed; the next evaluation

@@ -221,7 +221,9 @@ fn carry_out(
         }
         _ => {
             let before = cx.node.sessions.find(seid);
-            let bytes = cx.node.sessions.delete(message, context);
+            let unheard = before.as_ref().map(|before| cx.usage(|usage, _| usage.unheard(before)));
+            let unheard = unheard.unwrap_or_default();
+            let bytes = cx.node.sessions.delete(message, context, &unheard);
             let after = before.as_ref().and_then(|before| cx.node.sessions.get(before.id));
             (bytes, SessionChange { before, after })
         }

@@ -86,8 +86,13 @@ impl Sessions {
     }
 
     /// Handles a session deletion (tables 7.5.6-1 and 7.5.7.1-1). The response carries the last
-    /// usage reports.
-    pub fn delete(&mut self, message: &Message<'_>, context: &Context<'_>) -> Vec<u8> {
+    /// usage reports, and before them those that the control plane function has not heard.
+    pub fn delete(
+        &mut self,
+        message: &Message<'_>,
+        context: &Context<'_>,
+        unheard: &[UsageReport],
+    ) -> Vec<u8> {
         let message_type = MessageType::SESSION_DELETION_RESPONSE;
         let Some(session) = self.find(message.header.seid.unwrap_or(0)) else {
             return unknown_session(message, message_type);
@@ -103,7 +108,9 @@ impl Sessions {
         let last = |_: &Urr| UsageReportTrigger::TERMR;
         let reports = usage::collect_for_response(&mut urrs, session.version, self, now, last);
         let bytes = answer.write(Cause::REQUEST_ACCEPTED, |w| {
-            usage::write_usage(w, IeType::USAGE_REPORT_IN_DELETION, &reports, None);
+            for reports in [unheard, &reports] {
+                usage::write_usage(w, IeType::USAGE_REPORT_IN_DELETION, reports, None);
+            }
         });
         match self.commit_tombstone(&session, Some((&context.key, &bytes)), context.now) {
             Ok(()) => {

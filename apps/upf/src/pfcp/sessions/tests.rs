@@ -67,6 +67,8 @@ pub(super) struct SessionTestbed {
     pub(super) sessions: Sessions,
     pub(super) now: Now,
     pub(super) peer: Option<Peer>,
+    /// Usage reports that the control plane function has not heard.
+    pub(super) unheard: Vec<UsageReport>,
 }
 
 pub(super) fn peer(index: u16) -> Peer {
@@ -102,7 +104,7 @@ impl SessionTestbed {
     pub(super) fn on(memory: Private, settings: Settings) -> Self {
         let sessions = open(&memory, &settings);
         let now = Now { monotonic: 1_000 * SECOND, real: 1_790_000_000 * SECOND };
-        Self { memory, settings, sessions, now, peer: Some(peer(3)) }
+        Self { memory, settings, sessions, now, peer: Some(peer(3)), unheard: vec![] }
     }
 
     /// Starts a successor process.
@@ -127,7 +129,7 @@ impl SessionTestbed {
                 self.sessions.establish(&message, &context)
             }
             MessageType::SESSION_MODIFICATION_REQUEST => self.sessions.modify(&message, &context),
-            _ => self.sessions.delete(&message, &context),
+            _ => self.sessions.delete(&message, &context, &self.unheard),
         }
     }
 

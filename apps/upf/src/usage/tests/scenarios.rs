@@ -362,6 +362,36 @@ fn a_report_that_nobody_answers_is_sent_again_later_and_says_the_same() {
 }
 
 #[test]
+fn case_50_a_report_is_unheard_while_it_waits_for_another_try() {
+    let mut world = Testbed::new();
+    world.establish(1, |session| by_volume(session, 10));
+    world.packet(1, true, 10);
+    world.tick();
+    let unheard = |world: &mut Testbed| {
+        let session = world.session(1);
+        world.process.with(world.now, |usage, _| usage.unheard(&session))
+    };
+    assert_eq!(unheard(&mut world), [], "it is in flight");
+    let mut seconds = 0;
+    let waiting = loop {
+        world.wait(1000);
+        world.tick();
+        let waiting = unheard(&mut world);
+        seconds += 1;
+        if !waiting.is_empty() {
+            break waiting;
+        }
+        assert!(seconds < 60, "nobody gives it up");
+    };
+    assert_eq!((waiting.len(), waiting[0].urr, waiting[0].counts[0]), (1, 1, 10));
+    let sent = world.sent();
+    world.wait(31_000);
+    world.tick();
+    assert_eq!(unheard(&mut world), [], "it is sent again");
+    drop(sent);
+}
+
+#[test]
 fn a_peer_that_does_not_answer_keeps_nobody_elses_reports_waiting() {
     use crate::pfcp::{Request, Tag};
     let mut world = Testbed::new();

@@ -33,6 +33,21 @@ fn case_50_the_last_report_is_in_the_answer() {
 }
 
 #[test]
+fn case_50_what_nobody_heard_is_in_the_answer_too() {
+    let mut world = SessionTestbed::new();
+    let answered = world.ask(&establishment(1, 77, &|w| usual(w, &address(ue(1)))));
+    let line = world.only().urrs[0].progress.line;
+    world.count(line, 11);
+    let counts = [4700, 1, 0, 0];
+    let triggers = ie::UsageReportTrigger::VOLTH;
+    let earlier = UsageReport { urr: 1, counts, triggers, measured: 1, ..UsageReport::default() };
+    world.unheard = vec![earlier];
+    let gone = world.ask(&deletion(2, answered.up.unwrap().seid));
+    let last = (1, 0, ie::UsageReportTrigger::TERMR.0, Some(11));
+    assert_eq!(gone.usage, [(1, 0, triggers.0, Some(4700)), last]);
+}
+
+#[test]
 fn the_last_report_has_the_packets_of_a_lane_that_had_no_cpu() {
     let settings = settings(serde_json::json!({ "sessions": 8 }));
     let counters = Counters::create(1, 0).unwrap();
