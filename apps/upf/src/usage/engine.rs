@@ -194,8 +194,8 @@ impl Usage {
     }
 
     /// Returns the usage reports of a session that wait for another try, because nobody answered or
-    /// a control plane could not take them. Those in flight are left out: they may have arrived, and
-    /// would be counted twice.
+    /// a control plane could not take them. Those in flight are left out: they may have arrived,
+    /// and would be counted twice.
     #[must_use]
     pub fn unheard(&self, session: &Session) -> Vec<UsageReport> {
         let all = session.reporting.unacknowledged.iter();
