@@ -4,13 +4,23 @@ use fastlane_core::Partial;
 use fastlane_wire::Layers;
 use fastlane_wire::checksum::{Sum, verify_transport};
 use upf::rules::layout::drop_reason::DropReason;
-use upf::rules::layout::session_rules::{flag, forwarding};
+use upf::rules::layout::session_rules::{Rules, flag, forwarding};
 
 use crate::frames::{ethernet, fill, g_pdu, gtpu, ipv6, opened, udp, ue4};
 use crate::test_lane::*;
 
 fn inner() -> Vec<u8> {
     ue4(SERVER, USER, 64, 20)
+}
+
+/// Returns the rules of an intermediate UPF: from the anchor through one tunnel, to the gNB through
+/// another.
+fn between_tunnels() -> Rules {
+    let mut rules = simple(2);
+    rules.uplink.common.flags = 0;
+    rules.downlink.common.flags = flag::PRESENT | flag::TUNNEL;
+    rules.downlink.common.tunnel = teid(SESSION);
+    rules
 }
 
 fn a_hop_less(mut packet: Vec<u8>) -> Vec<u8> {
@@ -167,11 +177,7 @@ fn a_checksum_that_is_left_to_the_device_is_right_in_fragments_too() {
 #[test]
 fn fragments_between_tunnels_keep_their_hops_and_are_downlink() {
     let mut world = TestLane::with_user();
-    let mut rules = simple(2);
-    rules.uplink.common.flags = 0;
-    rules.downlink.common.flags = flag::PRESENT | flag::TUNNEL;
-    rules.downlink.common.tunnel = teid(SESSION);
-    world.publish(&rules);
+    world.publish(&between_tunnels());
     let loose = ue4(SERVER, USER, 1, 2000);
     let message = gtpu(0x30, 255, teid(SESSION), &loose);
     world.show(N3, &[crate::frames::from_gnb(&message)]);
@@ -214,11 +220,7 @@ fn gates_and_meters_drop_under_their_own_names() {
 #[test]
 fn case_75_between_tunnels_to_the_user_a_new_flow_gets_a_new_container() {
     let mut world = TestLane::with_user();
-    let mut rules = simple(2);
-    // As an intermediate UPF: from the anchor through one tunnel, to the gNB through another.
-    rules.uplink.common.flags = 0;
-    rules.downlink.common.flags = flag::PRESENT | flag::TUNNEL;
-    rules.downlink.common.tunnel = teid(SESSION);
+    let mut rules = between_tunnels();
     world.publish(&rules);
     let message = gtpu(0x30, 255, teid(SESSION), &inner());
     world.show(N3, &[crate::frames::from_gnb(&message)]);
