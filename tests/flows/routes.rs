@@ -13,6 +13,7 @@ use super::firewall::{Datagrams, Firewall, RULES, Tier, for_each_tier};
 
 for_each_tier!(
     r12_r13_a_flow_follows_routes_and_neighbours,
+    r12_a_route_holds_for_its_type_of_service_only,
     r14_r15_links_and_addresses_hold_for_flows,
 );
 
@@ -102,6 +103,31 @@ fn r12_r13_a_flow_follows_routes_and_neighbours(tier: Tier) {
         taps.probe(&udp);
         firewall.count("linux_no_neighbour") > before
     });
+    firewall.router.stop();
+}
+
+fn r12_a_route_holds_for_its_type_of_service_only(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r12-tos", &[RULES]) else { return };
+    let udp = flow(&firewall);
+    firewall.routed.add_hops();
+    let mut taps = Taps::open(&firewall.routed.far);
+    let mut probe = |service| {
+        rustix::net::sockopt::set_ip_tos(&udp.near, service).expect("the option is usual");
+        taps.probe(&udp)
+    };
+    let (usual, special) = (exit(1, mac(&hop_mac(1))), exit(2, mac(&hop_mac(2))));
+    firewall.routed.ip(&format!("route replace 10.100.0.0/16 via {}", hop_address(1)));
+    eventually("the route holds", || probe(0) == Some(usual));
+    firewall.routed.ip(&format!("route add 10.100.0.0/16 tos 0x10 via {}", hop_address(2)));
+    eventually("the route of the service holds", || probe(0x10) == Some(special));
+    let before = firewall.count("forwarded");
+    // The lower two bits tell of congestion, and choose no route (RFC 3168 5).
+    for (service, wanted) in [(0, usual), (0x10, special), (0x12, special), (0, usual)] {
+        assert_eq!(probe(service), Some(wanted), "type of service {service:#x}");
+    }
+    let forwarded = firewall.count("forwarded") - before;
+    // Lanes leave all packets to the destination to Linux.
+    assert_eq!(forwarded, if tier == Tier::Kernel { 4 } else { 0 });
     firewall.router.stop();
 }
 

@@ -19,6 +19,7 @@
 #define AF_INET 2
 #define AF_INET6 10
 #define FRAGMENT 0x3fff // more-fragments flag and offset
+#define DSCP 0xfc // of a type of service; the other bits tell of congestion (RFC 3168)
 
 #define MAX_PORTS 256
 // Shortest frame without the frame check sequence, up to which frames may be padded.
@@ -111,14 +112,14 @@ struct flow_state {
 	__u64 last_seen; // nanoseconds of CLOCK_MONOTONIC
 	__u32 serial;
 	__u32 is_closing;
-	// Next hop that was looked up in a generation; 0: none.
+	// Next hop that was looked up in a generation, for a type of service; 0: none.
 	__u32 generation;
 	__u32 ingress;
 	__u32 egress;
 	__u32 mtu;
 	__u8 next_hop[6];
 	__u8 exit[6];
-	__u32 reserved;
+	__u32 service;
 };
 
 #define STATUS_WORDS 4
@@ -213,6 +214,7 @@ struct packet {
 	struct flow_key key;
 	__u32 length; // of the IP packet
 	__u32 has_expired; // time to live or hop limit
+	__u32 service; // type of service that routes may ask for: only those of IPv4 do
 };
 
 // Sum of products with odd numbers: it differs if any word differs. `src/encoding.rs` has the same.
@@ -334,6 +336,7 @@ static __always_inline enum outcome read_ipv4(void *data, void *end, struct pack
 	packet->key.protocol = ip->protocol;
 	packet->key.version = 4;
 	packet->has_expired = ip->ttl <= 1;
+	packet->service = ip->tos & DSCP;
 	return FORWARDED;
 }
 
@@ -456,6 +459,8 @@ static __always_inline enum outcome resolve(struct xdp_md *xdp, const struct pac
 	enum outcome outcome;
 
 	state->generation = 0;
+	state->service = packet->service;
+	route.tos = packet->service;
 	route.l4_protocol = key->protocol;
 	route.sport = bpf_htons(key->ports[0]);
 	route.dport = bpf_htons(flow->ports[1]);
@@ -472,6 +477,7 @@ static __always_inline enum outcome resolve(struct xdp_md *xdp, const struct pac
 		return NOT_OUR_PORT;
 
 	__builtin_memset(&route, 0, sizeof(route));
+	route.tos = packet->service;
 	route.l4_protocol = key->protocol;
 	route.sport = bpf_htons(flow->ports[1]);
 	route.dport = bpf_htons(key->ports[0]);
@@ -594,7 +600,7 @@ static __always_inline enum outcome process(struct xdp_md *xdp, const struct ent
 	if (state->is_closing)
 		return FLOW_CLOSING;
 	if (!state->generation || state->generation != status.generation ||
-	    now > status.hops_until) {
+	    state->service != packet.service || now > status.hops_until) {
 		outcome = resolve(xdp, &packet, &flow, state);
 		if (outcome != FORWARDED)
 			return outcome;
