@@ -5,9 +5,11 @@ use std::fmt;
 use fastlane_netlink::{attribute, attributes, text};
 
 mod nft_set;
+mod state_map;
 
 pub(super) use nft_set::NftSets;
 use nft_set::{TableSets, element_effect, object_effect};
+pub(super) use state_map::SetName;
 
 /// Attributes of a rule (`NFTA_RULE_*`).
 const TABLE: u16 = 1;
@@ -128,6 +130,8 @@ pub(super) struct NftRule {
     pub(super) is_for_others: bool,
     /// True if it accepts all packets of established connections.
     pub(super) accepts_established: bool,
+    /// Map by the state of the connection, of which the elements are unknown.
+    pub(super) unknown_map: Option<String>,
 }
 
 impl NftRule {
@@ -150,6 +154,7 @@ impl NftRule {
             handle: handle.map_or(0, u64::from_be_bytes),
             is_for_others: reading.states.is_some_and(|states| states & ESTABLISHED == 0),
             accepts_established: reading.accepts_established(),
+            unknown_map: reading.unknown_map,
             drops: reading.drops,
             effect: reading.effect,
         })
@@ -175,6 +180,8 @@ struct Reading<'a> {
     mask: Option<u32>,
     /// It matches more than states.
     has_other_matches: bool,
+    /// Map by the state of the connection, of which the elements are unknown.
+    unknown_map: Option<String>,
     accepts: bool,
     drops: bool,
 }
@@ -198,8 +205,7 @@ impl Reading<'_> {
             "bitwise" | "counter" | "last" => {}
             "cmp" => self.compare(mask, data),
             "lookup" if was_state && attribute(data, MAPPED).is_some() => {
-                // A map of verdicts by states accepts established connections.
-                (self.states, self.accepts) = (Some(ESTABLISHED), true);
+                self.look_up_state(data);
                 self.look_up(data);
             }
             "lookup" => {
@@ -249,6 +255,18 @@ impl Reading<'_> {
         let set = attribute(data, SET).map(text).unwrap_or_default();
         if let Some(effect) = self.sets.of_set(&set) {
             self.effect(effect);
+        }
+    }
+
+    /// Takes the lookup of the state of the connection in a map of verdicts.
+    fn look_up_state(&mut self, data: &[u8]) {
+        let name = attribute(data, SET).map(text).unwrap_or_default();
+        match self.sets.of_states(&name) {
+            Some(map) => {
+                self.states = Some(map.states & self.states.unwrap_or(u32::MAX));
+                self.accepts |= map.accepts_established();
+            }
+            None => (self.has_other_matches, self.unknown_map) = (true, Some(name)),
         }
     }
 

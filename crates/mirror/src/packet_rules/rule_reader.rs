@@ -1,12 +1,12 @@
 //! Dumps of chains, sets and rules, and the search in them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 
 use fastlane_netlink::{Request, attribute, text};
 use rustix::io::Errno;
 
-use super::nft_rule::{ChainName, NftRule, NftSets, PerPacketRule, be32};
+use super::nft_rule::{ChainName, NftRule, NftSets, PerPacketRule, SetName, be32};
 use crate::message::Header;
 use crate::socket::Socket;
 
@@ -18,6 +18,8 @@ const NEW_RULE: u16 = TABLES | 6;
 const GET_RULES: u16 = TABLES | 7;
 const NEW_SET: u16 = TABLES | 9;
 const GET_SETS: u16 = TABLES | 10;
+const NEW_ELEMENTS: u16 = TABLES | 12;
+const GET_ELEMENTS: u16 = TABLES | 13;
 /// `struct nfgenmsg`: family, version, resource id.
 const FAMILY_HEADER: usize = 4;
 /// Families `NFPROTO_ARP` and `NFPROTO_BRIDGE`, whose chains routed packets do not pass.
@@ -33,6 +35,9 @@ const NUMBER: u16 = 1;
 /// Hooks `NF_INET_LOCAL_IN`, `NF_INET_LOCAL_OUT` and `NF_INET_INGRESS`.
 const LOCAL: [u32; 2] = [1, 3];
 const INGRESS: u32 = 5;
+/// Attributes that select the elements of a set (`NFTA_SET_ELEM_LIST_*`).
+const TABLE_OF_SET: u16 = 1;
+const SET: u16 = 2;
 /// Maximum number of attempts of a dump that is interrupted by changes.
 const ATTEMPTS: usize = 16;
 /// Answers of a kernel without nftables.
@@ -46,22 +51,25 @@ const ABSENT: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOENT];
 /// rules do not rest.
 pub fn per_packet_rule() -> io::Result<Option<PerPacketRule>> {
     let socket = Socket::of_netfilter_requests();
-    let mut socket = match socket {
+    let socket = match socket {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::PROTONOSUPPORT) => {
             return Ok(None);
         }
         socket => socket?,
     };
-    for attempt in 1..=ATTEMPTS {
+    let mut dumper = Dumper { socket, sequence: 0 };
+    // Maps of which the elements must be known before the rules that refer to them.
+    let mut maps = BTreeSet::new();
+    for _ in 0..ATTEMPTS {
         let mut search = RuleSearch::default();
-        let sequence = attempt as u32 * 3;
-        // Chains and sets are known before the rules that refer to them.
-        let is_whole = dump(&mut socket, GET_CHAINS, sequence, &mut search)?
-            && dump(&mut socket, GET_SETS, sequence + 1, &mut search)?
-            && dump(&mut socket, GET_RULES, sequence + 2, &mut search)?;
-        if is_whole {
+        let is_whole = dumper.dump(GET_CHAINS, &mut search)?
+            && dumper.dump(GET_SETS, &mut search)?
+            && dumper.dump_elements(&maps, &mut search)?
+            && dumper.dump(GET_RULES, &mut search)?;
+        if is_whole && search.unknown_maps.is_empty() {
             return Ok(search.found);
         }
+        maps.append(&mut search.unknown_maps);
     }
     Err(io::Error::other("the rules of nftables change all the time"))
 }
@@ -75,6 +83,8 @@ pub(crate) struct RuleSearch {
     of_devices: HashSet<ChainName>,
     /// Sets, of which rules may be about each packet.
     sets: NftSets,
+    /// Maps by the state of a connection that rules refer to, of which the elements are unknown.
+    unknown_maps: BTreeSet<SetName>,
     /// First rule found.
     pub(crate) found: Option<PerPacketRule>,
 }
@@ -90,6 +100,7 @@ impl RuleSearch {
         match header.kind() {
             NEW_CHAIN => self.take_chain(*family, attributes),
             NEW_SET => self.sets.take(*family, attributes),
+            NEW_ELEMENTS => self.sets.take_elements(*family, attributes),
             NEW_RULE => self.take_rule(*family, attributes),
             _ => {}
         }
@@ -116,6 +127,9 @@ impl RuleSearch {
         if self.found.is_some() || self.passed.contains(&rule.place) {
             return;
         }
+        if let Some(set) = rule.unknown_map.take() {
+            self.unknown_maps.insert(SetName { family, table: rule.place.table.clone(), set });
+        }
         if rule.drops && self.of_devices.contains(&rule.place) {
             rule.effect.get_or_insert_with(|| "drop".to_owned());
         }
@@ -128,25 +142,55 @@ impl RuleSearch {
     }
 }
 
-/// Dumps objects. Returns false if changes interrupted it. A kernel without nftables has none.
-fn dump(
-    socket: &mut Socket,
-    kind: u16,
+/// Socket for dumps, which are numbered.
+struct Dumper {
+    socket: Socket,
     sequence: u32,
-    search: &mut RuleSearch,
-) -> io::Result<bool> {
-    let request = Request::new(kind, libc::NLM_F_DUMP, &[libc::AF_UNSPEC as u8, 0, 0, 0]);
-    let dumped = socket.dump(request, sequence, |header, body| {
-        search.take(header, body);
-        Ok(())
-    });
-    match dumped {
-        Err(error) => match Errno::from_io_error(&error) {
-            Some(error) if ABSENT.contains(&error) => Ok(true),
-            Some(Errno::INTR | Errno::AGAIN) => Ok(false),
-            _ => Err(error),
-        },
-        is_whole => is_whole,
+}
+
+impl Dumper {
+    /// Dumps all objects of a kind. Returns false if changes interrupted it.
+    fn dump(&mut self, kind: u16, search: &mut RuleSearch) -> io::Result<bool> {
+        let family = libc::AF_UNSPEC as u8;
+        self.take(Request::new(kind, libc::NLM_F_DUMP, &[family, 0, 0, 0]), search)
+    }
+
+    /// Dumps the elements of maps by the state of a connection. Returns false if changes interrupted
+    /// it.
+    fn dump_elements(
+        &mut self,
+        maps: &BTreeSet<SetName>,
+        search: &mut RuleSearch,
+    ) -> io::Result<bool> {
+        for name in maps {
+            search.sets.expect_elements(name);
+            let SetName { family, table, set } = name;
+            let text = |text: &str| [text.as_bytes(), &[0]].concat();
+            let request = Request::new(GET_ELEMENTS, libc::NLM_F_DUMP, &[*family, 0, 0, 0])
+                .attribute(TABLE_OF_SET, &text(table))
+                .attribute(SET, &text(set));
+            if !self.take(request, search)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes the answers to a request. A kernel without nftables has none.
+    fn take(&mut self, request: Request, search: &mut RuleSearch) -> io::Result<bool> {
+        self.sequence += 1;
+        let dumped = self.socket.dump(request, self.sequence, |header, body| {
+            search.take(header, body);
+            Ok(())
+        });
+        match dumped {
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(error) if ABSENT.contains(&error) => Ok(true),
+                Some(Errno::INTR | Errno::AGAIN) => Ok(false),
+                _ => Err(error),
+            },
+            is_whole => is_whole,
+        }
     }
 }
 
@@ -291,6 +335,9 @@ mod tests {
         let map = "ct state vmap { established : accept, related : accept, invalid : drop }
             limit rate 10/second log accept";
         assert_eq!(found("forward", map), None);
+        let named = "ct state vmap { related : accept, * : accept }
+            limit rate 10/second log accept";
+        assert_eq!(found("forward", named), None, "all others are accepted");
         for rule in [
             "ct state new limit rate 10/second log accept",
             "tcp flags syn counter packets 0 bytes 0 tcp option maxseg size set rt mtu",
@@ -307,6 +354,9 @@ mod tests {
             "ct state established ct mark 1 accept",
             "ct state new accept",
             "ct state established counter",
+            "ct state vmap { related : accept, invalid : drop }",
+            "ct state vmap { established : continue, * : accept }",
+            "ct state new ct state vmap { established : accept }",
         ] {
             let rules = format!("{rule}\nlimit rate 10/second accept");
             assert_eq!(found("forward", &rules).as_deref(), Some("limit"), "{rule}");

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use fastlane_netlink::{attribute, attributes, text};
 
+use super::state_map::{SetName, StateMap};
 use super::{be32, is_effect};
 
 /// Attributes of a set (`NFTA_SET_*`).
@@ -32,10 +33,18 @@ struct TableName {
 /// effect are absent.
 type Effects = HashMap<String, Option<String>>;
 
+/// Sets and maps of one table.
+#[derive(Clone, Debug, Default)]
+struct Table {
+    effects: Effects,
+    /// Maps by the state of a connection, of which the elements are known.
+    state_maps: HashMap<String, StateMap>,
+}
+
 /// Sets and maps of all tables.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NftSets {
-    tables: HashMap<TableName, Effects>,
+    tables: HashMap<TableName, Table>,
 }
 
 impl NftSets {
@@ -49,7 +58,26 @@ impl NftSets {
             (None, Some(kind)) => object_effect(kind).map(|it| format!("{it} of map {name}")),
             (None, None) => return,
         };
-        self.tables.entry(TableName { family, table }).or_default().insert(name, effect);
+        let table = self.tables.entry(TableName { family, table }).or_default();
+        table.effects.insert(name, effect);
+    }
+
+    /// Notes a map by the state of a connection, whose elements follow if it has any.
+    pub(crate) fn expect_elements(&mut self, name: &SetName) {
+        self.state_map(name);
+    }
+
+    fn state_map(&mut self, name: &SetName) -> &mut StateMap {
+        let SetName { family, table, set } = name.clone();
+        let table = self.tables.entry(TableName { family, table }).or_default();
+        table.state_maps.entry(set).or_default()
+    }
+
+    /// Takes the attributes of a list of elements.
+    pub(crate) fn take_elements(&mut self, family: u8, message: &[u8]) {
+        if let Some((name, list)) = SetName::of_elements(family, message) {
+            self.state_map(&name).take(list);
+        }
     }
 
     /// Returns the sets of a table.
@@ -60,17 +88,22 @@ impl NftSets {
 
 /// Sets and maps that the rules of one table refer to.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TableSets<'a>(Option<&'a Effects>);
+pub(super) struct TableSets<'a>(Option<&'a Table>);
 
 impl<'a> TableSets<'a> {
     /// Returns what a set does to each packet that is looked up in it.
     pub(super) fn of_set(self, name: &str) -> Option<&'a str> {
-        self.0?.get(name)?.as_deref()
+        self.0?.effects.get(name)?.as_deref()
+    }
+
+    /// Returns a map by the state of a connection, if its elements are known.
+    pub(super) fn of_states(self, name: &str) -> Option<StateMap> {
+        self.0?.state_maps.get(name).copied()
     }
 
     /// Returns what the objects of a map do to each packet. An unknown map may have limits.
     pub(super) fn of_map(self, name: &str) -> Option<String> {
-        match self.0.and_then(|effects| effects.get(name)) {
+        match self.0.and_then(|table| table.effects.get(name)) {
             Some(effect) => effect.clone(),
             None => Some(format!("object of map {name}")),
         }

@@ -1,0 +1,134 @@
+//! Maps of verdicts by the state of a connection (`ct state vmap`).
+
+use fastlane_netlink::{attribute, attributes, text};
+
+use super::{ACCEPT, ESTABLISHED, VALUE, VERDICT, be32, ne32};
+
+/// Attributes of a list of elements (`NFTA_SET_ELEM_LIST_*`).
+const TABLE: u16 = 1;
+const SET: u16 = 2;
+const ELEMENTS: u16 = 3;
+/// Attributes of an element (`NFTA_SET_ELEM_*`).
+const KEY: u16 = 1;
+const DATA: u16 = 2;
+const FLAGS: u16 = 3;
+/// `NFT_SET_ELEM_CATCHALL`: the element is for keys that no other one has.
+const CATCH_ALL: u32 = 2;
+/// `NFTA_VERDICT_CODE`.
+const CODE: u16 = 1;
+
+/// Name of a set or map with that of its table.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SetName {
+    /// Family of the table (`NFPROTO_*`).
+    pub(crate) family: u8,
+    /// Name of the table.
+    pub(crate) table: String,
+    /// Name of the set.
+    pub(crate) set: String,
+}
+
+impl SetName {
+    /// Reads the name from the attributes of a list of elements, and returns the list.
+    pub(crate) fn of_elements(family: u8, message: &[u8]) -> Option<(Self, &[u8])> {
+        let name = |kind| attribute(message, kind).map(text);
+        let name = Self { family, table: name(TABLE)?, set: name(SET)? };
+        Some((name, attribute(message, ELEMENTS)?))
+    }
+}
+
+/// What a map does to packets of a connection by its state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct StateMap {
+    /// States of its elements.
+    pub(super) states: u32,
+    /// True if the element for established connections accepts; `None` if there is none.
+    accepts: Option<bool>,
+    /// True if the element for other states accepts; `None` if there is none.
+    accepts_others: Option<bool>,
+}
+
+impl StateMap {
+    /// Takes the elements of a list.
+    pub(super) fn take(&mut self, list: &[u8]) {
+        for (_, element) in attributes(list) {
+            let verdict = attribute(element, DATA).and_then(|it| attribute(it, VERDICT));
+            let accepts = verdict.and_then(|it| attribute(it, CODE)).and_then(be32) == Some(ACCEPT);
+            let flags = attribute(element, FLAGS).and_then(be32).unwrap_or(0);
+            let key = attribute(element, KEY).and_then(|it| attribute(it, VALUE)).and_then(ne32);
+            if flags & CATCH_ALL != 0 {
+                self.states = u32::MAX;
+                self.accepts_others = Some(accepts);
+            } else if let Some(state) = key {
+                self.states |= state;
+                if state == ESTABLISHED {
+                    self.accepts = Some(accepts);
+                }
+            }
+        }
+    }
+
+    /// Returns true if it accepts packets of established connections.
+    pub(super) fn accepts_established(&self) -> bool {
+        self.accepts.or(self.accepts_others).unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fastlane_netlink::Request;
+
+    use super::*;
+    use crate::packet_rules::nft_rule::DROP;
+
+    /// `NFTA_LIST_ELEM`.
+    const ELEMENT: u16 = 1;
+    const RELATED: u32 = 4;
+
+    /// Builds the attributes of a list of elements: states, `None` for all others, and verdicts.
+    fn elements(list: &[(Option<u32>, u32)]) -> Vec<u8> {
+        let element = |request: Request, (state, verdict): &(Option<u32>, u32)| {
+            let request = match state {
+                Some(state) => request.nest(KEY, |it| it.attribute(VALUE, &state.to_ne_bytes())),
+                None => request.attribute(FLAGS, &CATCH_ALL.to_be_bytes()),
+            };
+            request
+                .nest(DATA, |it| it.nest(VERDICT, |it| it.attribute(CODE, &verdict.to_be_bytes())))
+        };
+        let request = Request::new(0, 0, &[]).attribute(TABLE, b"t\0").attribute(SET, b"s\0");
+        let request = request.nest(ELEMENTS, |all| {
+            list.iter().fold(all, |all, one| all.nest(ELEMENT, |it| element(it, one)))
+        });
+        request.finish().split_off(16)
+    }
+
+    /// Returns the map of a message; `None` if it names none.
+    fn map(message: &[u8]) -> Option<StateMap> {
+        let (_, list) = SetName::of_elements(2, message)?;
+        let mut map = StateMap::default();
+        map.take(list);
+        Some(map)
+    }
+
+    #[test]
+    fn the_element_of_established_connections_comes_before_that_of_all_others() {
+        let accepts = |list: &[_]| map(&elements(list)).unwrap().accepts_established();
+        assert!(accepts(&[(Some(ESTABLISHED), ACCEPT), (None, DROP)]));
+        assert!(!accepts(&[(None, ACCEPT), (Some(ESTABLISHED), DROP)]));
+        assert!(accepts(&[(Some(RELATED), DROP), (None, ACCEPT)]));
+        assert!(!accepts(&[(Some(RELATED), ACCEPT)]));
+        assert!(!accepts(&[]));
+        let states = |list: &[_]| map(&elements(list)).unwrap().states;
+        assert_eq!(states(&[(Some(RELATED), ACCEPT), (Some(8), DROP)]), RELATED | 8);
+        assert_eq!(states(&[(None, ACCEPT)]), u32::MAX);
+    }
+
+    #[test]
+    fn broken_elements_are_passed_over() {
+        let whole = elements(&[(Some(ESTABLISHED), ACCEPT), (None, ACCEPT)]);
+        assert!(map(&whole).is_some_and(|map| map.accepts_established()));
+        for length in 0..whole.len() {
+            let _ = map(&whole[..length]);
+        }
+    }
+}
