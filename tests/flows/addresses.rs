@@ -205,6 +205,14 @@ fn r11_one_way_udp_is_fast_only_if_configured(tier: Tier) {
         if one_way {
             firewall.wait_until_fast(5353);
             firewall.until_forwarded(10, || (0..10).for_each(|_| assert!(udp.send().is_some())));
+            // The reply is judged by the rules and seen by the tracking, and is fast from then on.
+            let listed = || firewall.conntrack("-L -p udp --dport 5353");
+            assert!(listed().contains("[UNREPLIED]"), "{}", listed());
+            assert!(udp.exchange().is_some());
+            assert!(!listed().contains("[UNREPLIED]"), "{}", listed());
+            firewall.until_forwarded(20, || {
+                (0..10).for_each(|_| assert!(udp.exchange().is_some()));
+            });
         } else {
             (0..10).for_each(|_| assert!(udp.send().is_some()));
             assert_eq!(firewall.count("forwarded"), 0);

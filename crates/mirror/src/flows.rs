@@ -1,8 +1,8 @@
 //! Flows: connections that Linux tracks, in a table by which lanes forward their packets.
 //!
 //! Linux establishes a connection: its rules, NAT and connection tracking see the first packets.
-//! Once Linux has marked it, a [`FlowFollower`], in the slow path, writes both directions to a
-//! table of [`FlowKey`] and [`FlowRecord`]. Lanes translate the packets that they find in it and
+//! Once Linux has marked it, a [`FlowFollower`], in the slow path, writes the directions that Linux
+//! has seen to a table of [`FlowKey`] and [`FlowRecord`]. Lanes translate the packets that they find in it and
 //! leave all others to Linux. What lanes see of a flow is lane state ([`FlowState`]), by which the
 //! follower keeps the timeouts of Linux right.
 //!

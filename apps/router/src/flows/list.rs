@@ -51,7 +51,7 @@ pub(super) struct ListedFlow {
     pub(super) idle: Option<u64>,
     /// True if a packet that ends the connection was seen.
     pub(super) is_closing: bool,
-    /// True if both directions are in the table of the kernel tier.
+    /// True if the directions of the table are in that of the kernel tier.
     pub(super) is_in_kernel: bool,
 }
 
@@ -111,10 +111,11 @@ impl FlowList {
         let reply = self.table.copy(&reverse(key, record)).map(|(entry, _)| entry);
         let (mut directions, mut kernel_packets) = ([TierTotals::default(); 2], 0);
         let mut is_in_kernel = true;
-        for (direction, key) in directions.iter_mut().zip([*key, reverse(key, record)]) {
+        let keys = [(*key, true), (reverse(key, record), reply.is_some())];
+        for (direction, (key, is_there)) in directions.iter_mut().zip(keys) {
             // A flow that has just been removed has no totals.
             let totals = self.tier.as_ref().and_then(|tier| tier.totals(&key).ok()?);
-            is_in_kernel &= totals.is_some();
+            is_in_kernel &= totals.is_some() || !is_there;
             *direction = totals.unwrap_or_default();
             kernel_packets += direction.packets;
         }

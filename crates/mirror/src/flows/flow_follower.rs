@@ -9,7 +9,7 @@ use std::time::Duration;
 use fastlane_table::{LaneState, State, TableError};
 
 use super::flow_state::{FLOW_WORDS, FlowState};
-use super::flow_table::{FlowTable, FlowWriter};
+use super::flow_table::{FlowTable, FlowWriter, directions};
 use super::judged_rules::JudgedRules;
 use super::policy_timeouts::PolicyTimeouts;
 use super::{
@@ -306,11 +306,11 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             }
         } else if suitability == Suitability::Fast {
             match self.table.add(connection, now) {
-                Ok(()) => {
-                    self.statistics.added += 1;
+                Ok(is_new) => {
+                    self.statistics.added += u64::from(is_new);
                     let policy_timeout = self.policy_timeouts.take(connection.id);
                     if let Some(flow) = self.table.get(connection) {
-                        flow.policy_timeout = policy_timeout;
+                        flow.policy_timeout = policy_timeout.or(flow.policy_timeout);
                     }
                     let change = ConntrackChange::touch(connection);
                     if change.be_liberal {
@@ -356,15 +356,15 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         let mut expected: HashMap<FlowKey, FlowRecord> =
             HashMap::with_capacity(2 * connections.len());
         for it in connections.values() {
-            expected.extend(FlowKey::of(it).into_iter().zip(FlowRecord::of(it)));
+            expected.extend(directions(it));
         }
-        let stale = |key: &FlowKey, record: &FlowRecord| expected.get(key) == Some(record);
-        self.statistics.removed += self.table.retain(stale) as u64 / 2;
+        let is_expected = |key: &FlowKey, record: &FlowRecord| expected.get(key) == Some(record);
+        self.statistics.removed += self.table.retain(is_expected) as u64;
         self.touches.clear(); // those that are still needed follow
         for it in connections.values() {
             let is_known = self.table.has(it);
             if is_known && self.table.get(it).is_none() {
-                let _ = self.table.add(it, now); // both directions are there
+                let _ = self.table.add(it, now); // its entries are there
             }
             if is_first
                 && is_known
@@ -412,7 +412,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         for index in (first..first + count).map(|index| index % capacity) {
             let Some(entries) = self.table.at(index).map(|flow| flow.entries) else { continue };
             let mut totals = TierTotals::default();
-            for entry in entries {
+            for entry in entries.into_iter().flatten() {
                 totals += self.table.tier_totals(entry);
                 for lane in &self.lanes {
                     totals += FlowState::new(lane.at(entry)).totals();

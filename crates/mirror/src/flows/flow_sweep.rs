@@ -110,8 +110,10 @@ impl FlowTimeouts {
         }
         let full = u64::from(self.of(flow));
         let expiry = flow.reported + u64::from(flow.timeout) * SECOND;
-        // Half of the time is left: that is often enough, and Linux is not told of each packet.
-        if last_seen > flow.reported && expiry < now + full * SECOND / 2 {
+        // Half of the time is left: that is often enough, and Linux is not told of each packet. Or
+        // the timeout has been lowered, and a packet came since: Linux would have applied it.
+        let is_due = expiry < now + full * SECOND / 2 || u64::from(flow.timeout) > full;
+        if last_seen > flow.reported && is_due {
             let idle = now.saturating_sub(last_seen) / SECOND;
             let timeout = full.saturating_sub(idle).max(1) as u32;
             change.timeout = Some(timeout);
@@ -130,6 +132,7 @@ impl FlowTimeouts {
 mod tests {
     use super::*;
     use crate::conntrack::ConnectionTuple;
+    use crate::flows::FlowKey;
 
     const REPLIED: u32 = Status::CONFIRMED | Status::SEEN_REPLY;
     const ASSURED: u32 = REPLIED | Status::ASSURED;
@@ -196,5 +199,31 @@ mod tests {
         assert_eq!(timeouts.by_policy(&it), None, "the state is unknown");
         it.timeout = None;
         assert_eq!(timeouts.by_policy(&it), None);
+    }
+
+    #[test]
+    fn a_lowered_timeout_holds_from_the_next_packet_on() {
+        const SECOND: u64 = 1_000_000_000;
+        let it = connection(libc::IPPROTO_TCP, ASSURED, 432_000);
+        let mut flow = TrackedFlow {
+            keys: FlowKey::of(&it),
+            entries: [None; 2],
+            id: it.id,
+            status: it.status,
+            timeout: 432_000,
+            reported: 100 * SECOND,
+            policy_timeout: None,
+            liberal_at: 0,
+            is_unproven: false,
+        };
+        let timeouts = FlowTimeouts { tcp: 3600, ..FlowTimeouts::default() };
+        let mut timeout_after = |last_seen: u64, now: u64| {
+            let totals = TierTotals { last_seen: last_seen * SECOND, ..TierTotals::default() };
+            timeouts.refresh(&mut flow, totals, now * SECOND)?.timeout
+        };
+        assert_eq!(timeout_after(90, 110), None, "no packet since");
+        assert_eq!(timeout_after(105, 110), Some(3595));
+        assert_eq!(timeout_after(115, 120), None, "Linux knows");
+        assert_eq!(timeout_after(2000, 2000), Some(3600));
     }
 }

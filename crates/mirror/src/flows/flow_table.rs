@@ -18,8 +18,8 @@ pub(super) type FlowWriter = HashWriter<FlowKey, FlowRecord>;
 pub(super) struct TrackedFlow {
     /// Keys of the original and of the reply direction.
     pub(super) keys: [FlowKey; 2],
-    /// Entries of both directions.
-    pub(super) entries: [EntryId; 2],
+    /// Entries of both directions; that of the reply once Linux has seen one.
+    pub(super) entries: [Option<EntryId>; 2],
     pub(super) id: u32,
     pub(super) status: Status,
     /// Timeout as Linux last reported it, in seconds, and the time of the report in nanoseconds.
@@ -63,6 +63,14 @@ impl TrackedFlow {
         const STEP: u64 = 1 << 30;
         self.is_tcp() && octets.saturating_sub(self.liberal_at) >= STEP
     }
+}
+
+/// Returns the entries that a connection has in the table: both directions, or the original one
+/// until Linux has seen a reply. The rules of Linux must judge the first reply, and its tracking
+/// must know that there was one.
+pub(super) fn directions(connection: &Connection) -> impl Iterator<Item = (FlowKey, FlowRecord)> {
+    let count = if connection.status.has(Status::SEEN_REPLY) { 2 } else { 1 };
+    FlowKey::of(connection).into_iter().zip(FlowRecord::of(connection)).take(count)
 }
 
 /// The flows.
@@ -140,49 +148,39 @@ impl<T: DerefMut<Target = FlowWriter>> FlowTable<T> {
         self.flows.get_mut(index)?.as_mut()
     }
 
-    /// Returns the flow of a connection, if both directions of this very connection are in the
-    /// table.
+    /// Returns the flow of a connection, if this very connection is in the table.
     pub(super) fn get(&mut self, connection: &Connection) -> Option<&mut TrackedFlow> {
         let entry = self.table.get(&FlowKey::of(connection)[0])?.entry;
         let flow = self.flows[entry.index()].as_mut()?;
         (flow.id == connection.id).then_some(flow)
     }
 
-    /// Returns true if the table has both directions of this very connection.
+    /// Returns true if the table has the [`directions`] of this very connection.
     pub(super) fn has(&self, connection: &Connection) -> bool {
-        let (keys, records) = (FlowKey::of(connection), FlowRecord::of(connection));
-        let mut both = keys.iter().zip(&records);
-        both.all(|(key, record)| self.table.get(key).is_some_and(|found| found.value == record))
+        directions(connection)
+            .all(|(key, record)| self.table.get(&key).is_some_and(|found| *found.value == record))
     }
 
-    /// Adds both directions of a connection at a time in nanoseconds, or only what the follower
-    /// knows of it if the table has them.
+    /// Adds the [`directions`] of a connection that are missing, and what the follower knows of it
+    /// at a time in nanoseconds. Returns true if it was no flow yet.
     ///
     /// # Errors
     /// Returns an error if the table is full or a lane delays the reuse of memory. The connection
     /// is not in the table then.
-    pub(super) fn add(&mut self, connection: &Connection, now: u64) -> Result<(), TableError> {
-        let (keys, records) = (FlowKey::of(connection), FlowRecord::of(connection));
-        if !self.has(connection) {
-            // Another connection's entry is not changed in place: lanes have state of it.
-            keys.iter().for_each(|key| self.remove_key(key));
-        }
-        let mut entries = [EntryId(0); 2];
-        for ((entry, key), record) in entries.iter_mut().zip(&keys).zip(&records) {
-            if let Some(found) = self.table.get(key) {
-                *entry = found.entry;
-                continue;
-            }
-            *entry = match self.table.insert(key, record) {
-                Ok(entry) => entry,
+    pub(super) fn add(&mut self, connection: &Connection, now: u64) -> Result<bool, TableError> {
+        let keys = FlowKey::of(connection);
+        let policy_timeout = self.get(connection).and_then(|flow| flow.policy_timeout);
+        let mut entries = [None; 2];
+        for (entry, (key, record)) in entries.iter_mut().zip(directions(connection)) {
+            *entry = match self.put(&key, &record) {
+                Ok(entry) => Some(entry),
                 Err(error) => {
                     keys.iter().for_each(|key| self.remove_key(key));
                     return Err(error);
                 }
             };
-            let flow = TierFlow { key: *key, record: *record, entry: *entry };
-            self.change_tier(|tier| tier.insert(&flow));
         }
+        let [Some(original), _] = entries else { return Ok(false) };
         let timeout = connection.timeout.unwrap_or(0);
         let flow = TrackedFlow {
             keys,
@@ -191,12 +189,28 @@ impl<T: DerefMut<Target = FlowWriter>> FlowTable<T> {
             status: connection.status,
             timeout,
             reported: now,
-            policy_timeout: None,
+            policy_timeout,
             liberal_at: 0,
             is_unproven: false,
         };
-        self.count += usize::from(self.flows[entries[0].index()].replace(flow).is_none());
-        Ok(())
+        let is_new = self.flows[original.index()].replace(flow).is_none();
+        self.count += usize::from(is_new);
+        Ok(is_new)
+    }
+
+    /// Puts a direction into the tables, unless it is there.
+    fn put(&mut self, key: &FlowKey, record: &FlowRecord) -> Result<EntryId, TableError> {
+        if let Some(found) = self.table.get(key) {
+            if found.value == record {
+                return Ok(found.entry);
+            }
+            // Another connection's entry is not changed in place: lanes have state of it.
+            self.remove_key(key);
+        }
+        let entry = self.table.insert(key, record)?;
+        let flow = TierFlow { key: *key, record: *record, entry };
+        self.change_tier(|tier| tier.insert(&flow));
+        Ok(entry)
     }
 
     /// Removes a connection, whatever its number. Returns true if a direction was in the table.
@@ -214,12 +228,12 @@ impl<T: DerefMut<Target = FlowWriter>> FlowTable<T> {
         }
     }
 
-    /// Removes all entries but those of these connections.
+    /// Removes all entries but those that are kept. Returns the number of flows that left.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&FlowKey, &FlowRecord) -> bool) -> usize {
         let stale = self.table.iter().filter(|(key, found)| !is_kept(key, found.value));
-        let stale: Vec<FlowKey> = stale.map(|(key, _)| key).collect();
-        stale.iter().for_each(|key| self.remove_key(key));
-        stale.len()
+        let stale: Vec<_> = stale.map(|(key, found)| (key, found.value.is_reply)).collect();
+        stale.iter().for_each(|(key, _)| self.remove_key(key));
+        stale.iter().filter(|(_, is_reply)| *is_reply == 0).count()
     }
 
     /// Changes the table of the tier, if there is one, and keeps its refusal.
