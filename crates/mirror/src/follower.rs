@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::message::{Dump, Link, Message, Reachability};
-use super::model::{Changes, Inconsistency, Model};
+use super::model::{Changes, Inconsistency, MAIN, Model};
 use super::publish::{Occupancy, Publisher};
 use super::settings::{REST, RESYNC_PAUSE};
 use super::socket::{Dumper, ROUTING_GROUPS, Received, Socket, TRAFFIC_CONTROL_GROUP};
@@ -128,7 +128,10 @@ impl Follower {
             events: Socket::of_events(&groups, settings.receive_buffer).map_err(refused)?,
             dumper: Some(Dumper::new().map_err(refused)?),
             state: Model::new(&settings.tables),
-            neighbour_probes: NeighbourProbes::new(settings.keep_alive),
+            neighbour_probes: NeighbourProbes::new(
+                settings.keep_alive,
+                settings.tables.iter().any(|table| *table != MAIN),
+            ),
             request_sender: RequestSender::start().map_err(refused)?,
             memories,
             settings,
@@ -255,6 +258,7 @@ impl Follower {
             self.resync()?;
         }
         let now = Instant::now();
+        self.neighbour_probes.look(&self.publisher, now);
         while let Some(request) = self.neighbour_probes.next(now) {
             self.statistics.probes += u64::from(self.request_sender.send(request));
         }

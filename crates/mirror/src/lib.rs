@@ -46,7 +46,7 @@ mod records;
 mod route_listener;
 mod settings;
 mod socket;
-mod stale_neighbours;
+mod waiting_neighbours;
 
 pub use error::Error;
 pub use fallback_reason::FallbackReason;

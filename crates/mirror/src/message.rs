@@ -26,7 +26,7 @@ pub use link::Link;
 pub use neighbour::{Neighbour, Reachability};
 pub use netconf::Netconf;
 pub use nexthop::{Member, NextHop, NextHopKind};
-pub(super) use request::{Dump, probe};
+pub(super) use request::{Dump, probe, resolve};
 pub(crate) use route::read as read_route;
 pub use route::{Hop, Route, RouteKind};
 pub use rule::Rule;

@@ -348,6 +348,11 @@ impl Publisher {
         self.groups.hops.has(NextHopKey { link, gateway: Some(address) })
     }
 
+    /// Returns the gateways of routes that have no usable neighbour.
+    pub(super) fn missing_gateways(&self) -> impl Iterator<Item = NeighbourId> {
+        self.groups.hops.missing()
+    }
+
     /// Returns the new messages for the operator; each kind appears once.
     pub(super) fn take_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices.new)

@@ -11,7 +11,7 @@ use super::model::NeighbourId;
 use super::socket::{
     Dumper, NETCONF_GROUPS, ROUTING_GROUPS, Received, Socket, TRAFFIC_CONTROL_GROUP,
 };
-use super::stale_neighbours::StaleNeighbours;
+use super::waiting_neighbours::WaitingNeighbours;
 
 /// Receive buffer for events in bytes.
 const EVENTS_BUFFER: usize = 4 << 20;
@@ -39,7 +39,7 @@ pub struct RouteListener {
     /// Usable Ethernet address of each neighbour that was reported.
     neighbours: HashMap<NeighbourId, Option<[u8; 6]>>,
     /// Neighbours that Linux should confirm.
-    stale: StaleNeighbours,
+    stale: WaitingNeighbours,
     next_probe: Instant,
     /// True if neighbours may be unknown, as no event has reported them.
     must_read: bool,
@@ -62,7 +62,7 @@ impl RouteListener {
             dumper: Dumper::new()?,
             requests: Socket::of_requests()?,
             neighbours: HashMap::new(),
-            stale: StaleNeighbours::default(),
+            stale: WaitingNeighbours::default(),
             next_probe: Instant::now(),
             must_read: true,
         };
@@ -210,7 +210,7 @@ impl RouteListener {
 /// Notes a neighbour, and returns if its usable address has changed.
 fn note(
     neighbours: &mut HashMap<NeighbourId, Option<[u8; 6]>>,
-    stale: &mut StaleNeighbours,
+    stale: &mut WaitingNeighbours,
     neighbour: &Neighbour,
 ) -> RouteChange {
     let key = NeighbourId { link: neighbour.link, address: neighbour.address };
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn only_another_address_of_a_neighbour_is_a_change() {
-        let (mut neighbours, mut stale) = (HashMap::new(), StaleNeighbours::default());
+        let (mut neighbours, mut stale) = (HashMap::new(), WaitingNeighbours::default());
         let (link, address) = (7, std::net::IpAddr::from([10, 0, 0, 2]));
         let mut tell = |mac, state| {
             let changed =

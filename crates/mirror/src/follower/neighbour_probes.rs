@@ -1,25 +1,37 @@
-//! Neighbour probing: asks Linux to confirm stale neighbours that the fast path uses. Linux does
-//! not see the packets sent to them, so it would not notice that one disappeared.
+//! Neighbour probing: asks Linux to confirm stale neighbours that the fast path uses, as Linux does
+//! not see the packets sent to them and would not notice that one disappeared; and to find gateways
+//! of routing tables by which it may never send a packet itself.
 
 use std::time::{Duration, Instant};
 
 use super::super::KeepAlive;
-use super::super::message::probe;
+use super::super::message::{probe, resolve};
 use super::super::model::NeighbourId;
 use super::super::publish::Publisher;
-use super::super::stale_neighbours::StaleNeighbours;
+use super::super::waiting_neighbours::WaitingNeighbours;
 
-/// Stale neighbours waiting to be probed.
+/// Time between two looks for gateways without a neighbour.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Neighbours waiting to be probed.
 #[derive(Debug)]
 pub(super) struct NeighbourProbes {
     settings: KeepAlive,
-    stale: StaleNeighbours,
+    stale: WaitingNeighbours,
+    /// Gateways without a neighbour.
+    missing: WaitingNeighbours,
     next: Instant,
+    /// Time of the next look for gateways; `None` if Linux finds them when it gets their packets.
+    next_look: Option<Instant>,
 }
 
 impl NeighbourProbes {
-    pub(super) fn new(settings: KeepAlive) -> Self {
-        Self { settings, stale: StaleNeighbours::default(), next: Instant::now() }
+    /// Creates the list. `finds_gateways`: it has gateways of tables besides the main one.
+    pub(super) fn new(settings: KeepAlive, finds_gateways: bool) -> Self {
+        let now = Instant::now();
+        let next_look = (finds_gateways && settings != KeepAlive::Off).then_some(now);
+        let (stale, missing) = Default::default();
+        Self { settings, stale, missing, next: now, next_look }
     }
 
     /// Returns true if the settings require probes of this neighbour.
@@ -36,9 +48,21 @@ impl NeighbourProbes {
         self.stale.set(neighbour, stale);
     }
 
-    /// Returns the time until the next probe; `None` if none is scheduled.
+    /// Schedules the search for gateways without a neighbour, if a look at them is due.
+    pub(super) fn look(&mut self, tables: &Publisher, now: Instant) {
+        if self.next_look.is_none_or(|time| now < time) {
+            return;
+        }
+        self.next_look = Some(now + LOOK_INTERVAL);
+        self.missing.clear();
+        tables.missing_gateways().for_each(|gateway| self.missing.set(gateway, true));
+    }
+
+    /// Returns the time until the next probe or look; `None` if none is scheduled.
     pub(super) fn timeout(&self, now: Instant) -> Option<Duration> {
-        (!self.stale.is_empty()).then(|| self.next.saturating_duration_since(now))
+        let has_probe = !(self.stale.is_empty() && self.missing.is_empty());
+        let times = [has_probe.then_some(self.next), self.next_look];
+        times.into_iter().flatten().min().map(|time| time.saturating_duration_since(now))
     }
 
     /// Returns the next probe request if one is due.
@@ -50,9 +74,15 @@ impl NeighbourProbes {
         if now < self.next {
             return None;
         }
-        let NeighbourId { link, address } = self.stale.take_next(|_| true)?;
+        let request = match self.missing.take_next(|_| true) {
+            Some(NeighbourId { link, address }) => resolve(link, address),
+            None => {
+                let NeighbourId { link, address } = self.stale.take_next(|_| true)?;
+                probe(link, address)
+            }
+        };
         self.next = now + Duration::from_secs(1) / rate;
-        Some(probe(link, address))
+        Some(request)
     }
 }
 
@@ -62,7 +92,7 @@ mod tests {
 
     #[test]
     fn requests_are_spread_over_time() {
-        let mut neighbour_probes = NeighbourProbes::new(KeepAlive::All { rate: 10 });
+        let mut neighbour_probes = NeighbourProbes::new(KeepAlive::All { rate: 10 }, false);
         let id = |last| NeighbourId { link: 1, address: [10, 0, 0, last].into() };
         let start = Instant::now();
         assert_eq!(neighbour_probes.timeout(start), None);

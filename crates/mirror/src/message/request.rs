@@ -103,8 +103,19 @@ impl Dump {
     }
 }
 
-/// Builds a request that makes Linux probe a neighbour. The result arrives as an event.
+/// Builds a request that makes Linux probe a neighbour that it knows. The result arrives as an
+/// event.
 pub(crate) fn probe(link: u32, address: IpAddr) -> Vec<u8> {
+    use_neighbour(link, address, 0)
+}
+
+/// Builds a request that makes Linux find a neighbour, as for a packet to it. The result arrives as
+/// an event.
+pub(crate) fn resolve(link: u32, address: IpAddr) -> Vec<u8> {
+    use_neighbour(link, address, libc::NLM_F_CREATE)
+}
+
+fn use_neighbour(link: u32, address: IpAddr, flags: i32) -> Vec<u8> {
     let (family, octets) = match address {
         IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
         IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
@@ -114,5 +125,5 @@ pub(crate) fn probe(link: u32, address: IpAddr) -> Vec<u8> {
     fixed[0] = family as u8;
     fixed[4..8].copy_from_slice(&link.to_ne_bytes());
     fixed[10] = USE;
-    Request::new(libc::RTM_NEWNEIGH, 0, &fixed).attribute(libc::NDA_DST, &octets).finish()
+    Request::new(libc::RTM_NEWNEIGH, flags, &fixed).attribute(libc::NDA_DST, &octets).finish()
 }

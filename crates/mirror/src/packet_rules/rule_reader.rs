@@ -155,8 +155,8 @@ impl Dumper {
         self.take(Request::new(kind, libc::NLM_F_DUMP, &[family, 0, 0, 0]), search)
     }
 
-    /// Dumps the elements of maps by the state of a connection. Returns false if changes interrupted
-    /// it.
+    /// Dumps the elements of maps by the state of a connection. Returns false if changes
+    /// interrupted it.
     fn dump_elements(
         &mut self,
         maps: &BTreeSet<SetName>,

@@ -141,6 +141,16 @@ impl NextHops {
         self.entries.contains_key(&key)
     }
 
+    /// Returns the gateways without a usable neighbour, by which ports would send.
+    pub(super) fn missing(&self) -> impl Iterator<Item = NeighbourId> {
+        self.entries.iter().filter_map(|(key, entry)| {
+            let record = self.writer.get(entry.number as usize)?;
+            let is_missing = record.state == FallbackReason::NoNeighbour as u8;
+            let address = key.gateway.filter(|_| is_missing)?;
+            Some(NeighbourId { link: key.link, address })
+        })
+    }
+
     /// Returns true if freed ids wait for the lanes.
     pub(super) fn has_room_soon(&self) -> bool {
         self.numbers.are_waiting()

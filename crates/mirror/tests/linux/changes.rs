@@ -167,6 +167,32 @@ fn linux_is_made_to_look_after_neighbours() {
     assert!(rig.follower.statistics().probes >= 1);
 }
 
+/// Covers gateways of a table that no rule of Linux leads to: no packet of Linux's finds them.
+#[test]
+fn gateways_of_further_tables_are_found() {
+    if !rig::namespace("gateways_of_further_tables_are_found") {
+        return;
+    }
+    let settings = MirrorSettings {
+        tables: vec![254, 100],
+        keep_alive: KeepAlive::All { rate: 100 },
+        ..rig::settings()
+    };
+    let mut rig = Rig::open(settings);
+    rig.ip("route add 10.1.0.0/16 via 10.0.1.77 dev d0 table 100");
+    rig.ip("-6 route add 2001:db8:100::/48 via 2001:db8:1::77 dev d0 table 100");
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let is_asked = |gateway: &str| {
+        let shown = namespace::command("ip", &format!("neighbour show {gateway} dev d0 nud all"));
+        ["INCOMPLETE", "FAILED", "PROBE"].iter().any(|state| shown.contains(state))
+    };
+    while !(is_asked("10.0.1.77") && is_asked("2001:db8:1::77")) {
+        rig.follower.step().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(std::time::Instant::now() < end, "{:?}", rig.follower.statistics());
+    }
+}
+
 #[test]
 fn rules_make_the_main_table_less_than_the_truth() {
     let Some(mut rig) = Rig::new("rules_make_the_main_table_less_than_the_truth") else { return };

@@ -14,7 +14,7 @@ const DATA: u16 = 2;
 const FLAGS: u16 = 3;
 /// `NFT_SET_ELEM_CATCHALL`: the element is for keys that no other one has.
 const CATCH_ALL: u32 = 2;
-/// `NFTA_VERDICT_CODE`.
+/// Attribute of a verdict, `NFTA_VERDICT_CODE`.
 const CODE: u16 = 1;
 
 /// Name of a set or map with that of its table.
@@ -37,7 +37,7 @@ impl SetName {
     }
 }
 
-/// What a map does to packets of a connection by its state.
+/// Verdicts of a map for packets by the state of their connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StateMap {
     /// States of its elements.
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::packet_rules::nft_rule::DROP;
 
-    /// `NFTA_LIST_ELEM`.
+    /// Attribute of an element in a list, `NFTA_LIST_ELEM`.
     const ELEMENT: u16 = 1;
     const RELATED: u32 = 4;
 

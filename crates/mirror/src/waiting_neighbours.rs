@@ -1,4 +1,4 @@
-//! Stale neighbours, which Linux is asked to confirm one after the other.
+//! Neighbours that Linux is asked to confirm or to find, one after the other.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -6,19 +6,19 @@ use std::ops::Bound;
 
 use super::model::NeighbourId;
 
-/// Stale neighbours that wait for a probe. They are taken in turn, so that none starves while
-/// others become stale again.
+/// Neighbours that wait for a probe. They are taken in turn, so that none starves while others come
+/// again.
 #[derive(Debug, Default)]
-pub(super) struct StaleNeighbours {
+pub(super) struct WaitingNeighbours {
     waiting: BTreeSet<NeighbourId>,
     /// The one that was taken last.
     last: Option<NeighbourId>,
 }
 
-impl StaleNeighbours {
-    /// Adds a neighbour, or removes it if it is not stale.
-    pub(super) fn set(&mut self, neighbour: NeighbourId, is_stale: bool) {
-        if is_stale {
+impl WaitingNeighbours {
+    /// Adds a neighbour, or removes it if it need not wait.
+    pub(super) fn set(&mut self, neighbour: NeighbourId, must_wait: bool) {
+        if must_wait {
             self.waiting.insert(neighbour);
         } else {
             self.waiting.remove(&neighbour);
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn none_starves_while_others_become_stale_again() {
-        let mut stale = StaleNeighbours::default();
+        let mut stale = WaitingNeighbours::default();
         (1..=5).for_each(|last| stale.set(id(1, last), true));
         let mut taken = Vec::new();
         for _ in 0..10 {
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn those_of_an_interface_that_is_not_in_use_wait() {
-        let mut stale = StaleNeighbours::default();
+        let mut stale = WaitingNeighbours::default();
         for link in 1..=3 {
             (1..=2).for_each(|last| stale.set(id(link, last), true));
         }
