@@ -2,9 +2,9 @@
 //!
 //! Linux establishes a connection: its rules, NAT and connection tracking see the first packets.
 //! Once Linux has marked it, a [`FlowFollower`], in the slow path, writes the directions that Linux
-//! has seen to a table of [`FlowKey`] and [`FlowRecord`]. Lanes translate the packets that they find
-//! in it and leave all others to Linux. What lanes see of a flow is lane state ([`FlowState`]), by
-//! which the follower keeps the timeouts of Linux right.
+//! has seen to a table of [`FlowKey`] and [`FlowRecord`]. Lanes translate the packets that they
+//! find in it and leave all others to Linux. What lanes see of a flow is lane state
+//! ([`FlowState`]), by which the follower keeps the timeouts of Linux right.
 //!
 //! ```text
 //! ctnetlink ─► FlowPolicy (may it be fast?) ─► FlowTable ─► table `flows` ─► lanes
