@@ -151,6 +151,14 @@ def held_for_a_time(lab, session, hold, forward):
     held = time.monotonic() - start
     assert 1.8 <= held <= 5, f"held for {held:.2f} s, it was to end after 2 s"
     assert not payloads(lab.fence()), "what was held too long came"
+    # The paging has failed: another packet is a reason for another one.
+    lab.smf.forget()
+
+    def is_told():
+        lab.n6.send(packets.udp(DN, session.v4, mark()))
+        return lab.smf.reports(1, until=bool)
+
+    eventually(is_told, "another downlink data report")
     session.modify(forward)
     lab.goes(session)
 

@@ -44,6 +44,8 @@ pub(crate) enum BufferDecision {
     Resume,
     /// Discard them.
     Discard,
+    /// Discard them, as their time is over.
+    Expire,
 }
 
 impl BufferDecision {
@@ -54,7 +56,7 @@ impl BufferDecision {
             Self::Resume => {
                 context.turn.resume(key);
             }
-            Self::Discard => {
+            Self::Discard | Self::Expire => {
                 let discarded = context.turn.discard(key);
                 let (reason, packets) = (DropReason::HoldDiscarded, discarded as u64);
                 context.tables.count(reason, packets, 0);
@@ -62,6 +64,9 @@ impl BufferDecision {
                 if let Some(rules) = context.tables.rules(context.turn, session) {
                     let group = rules.group(Direction::Downlink);
                     context.tables.count_in_group(group, reason, packets);
+                    if self == Self::Expire {
+                        raise_once(context.tables, session, rules, event::EXPIRED);
+                    }
                 }
             }
             Self::Hold => {}
@@ -77,7 +82,7 @@ impl BufferedSession {
             None => BufferDecision::Discard,
             Some(rules) if rules.gives_up(self.version) => BufferDecision::Discard,
             Some(rules) if rules.version() != self.version => BufferDecision::Resume,
-            Some(_) if self.until <= now => BufferDecision::Discard,
+            Some(_) if self.until <= now => BufferDecision::Expire,
             Some(_) => BufferDecision::Hold,
         }
     }
@@ -282,7 +287,7 @@ impl DlBuffer {
             || burst.turn.held_packets() + self.labelled.len() >= self.most
             || self.labelled.len() == self.labelled.capacity();
         if is_full || until <= now || !self.sessions.add(held) {
-            raise_overflow(burst.tables, session, rules);
+            raise_once(burst.tables, session, rules, event::OVERFLOW);
             return Outcome::Drop(DropReason::HoldLimit);
         }
         self.labelled.push(session);
@@ -366,14 +371,14 @@ impl DlBuffer {
     }
 }
 
-/// Raises the overflow event, once per version of the rules.
+/// Raises an event of a session, once per version of the rules.
 #[cold]
-fn raise_overflow(tables: &LaneTables, session: SessionIndex, rules: &Rules) {
+fn raise_once(tables: &LaneTables, session: SessionIndex, rules: &Rules, event: u64) {
     let words = tables.state.at(EntryId(session.0));
     let (word, version) = (words.get(EVENTS), u64::from(rules.version()));
     let before = if word >> 32 == version { word & event::ALL } else { 0 };
-    if before & event::OVERFLOW == 0 && !classify::is_later(word, rules.version()) {
-        let new = before | event::OVERFLOW | word & event::MARKER;
+    if before & event == 0 && !classify::is_later(word, rules.version()) {
+        let new = before | event | word & event::MARKER;
         words.publish(EVENTS, version << 32 | new);
         tables.events.raise(EntryId(session.0));
     }

@@ -256,6 +256,8 @@ pub mod counter_slots {
         pub const END_MARKER: u64 = 1 << 5;
         /// Downlink packets were dropped that a URR reports (DROTH).
         pub const DROPPED: u64 = 1 << 6;
+        /// The time was over for which packets are held: they were discarded.
+        pub const EXPIRED: u64 = 1 << 7;
         /// All event bits.
         pub const ALL: u64 = 0xFFFF;
         /// Identification of the end marker sent last: bit 31, and from bit 16 on 15 bits of the

@@ -129,7 +129,7 @@ impl Usage {
     }
 
     /// Creates a downlink data report for the first buffered packet of a PDR (clause 5.2.4), once
-    /// until buffering ends.
+    /// until buffering ends or the packets were discarded because their time was over.
     fn downlink<G: SessionBackend>(
         &mut self,
         on: &mut ReportContext<'_, G>,
@@ -137,6 +137,11 @@ impl Usage {
         own: &Meter,
         hint: Option<&SessionEvent>,
     ) {
+        if own.has(event::EXPIRED) && !session.reporting.notified.is_empty() {
+            // The rules get a version, under which the lane raises the event for the next packet.
+            session.reporting.notified.clear();
+            return;
+        }
         let delayed = self.delayed.get(&session.id).copied();
         let hint = hint.filter(|hint| hint.events & event::HELD != 0);
         if !own.has(event::HELD) && hint.is_none() && delayed.is_none() {

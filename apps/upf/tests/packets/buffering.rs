@@ -112,6 +112,8 @@ fn held_packets_are_given_up_when_their_time_is_over() {
     std::thread::sleep(std::time::Duration::from_millis(60));
     world.show(N6, &[]);
     assert_eq!(world.count(DropReason::HoldDiscarded), 3);
+    let word = world.tables.state.read(EntryId(SESSION.0))[EVENTS];
+    assert!(word & event::EXPIRED != 0, "the slow path is told");
     world.check();
 }
 

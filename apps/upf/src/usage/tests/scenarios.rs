@@ -9,6 +9,7 @@ use fastlane_pfcp::{Cause, IeType};
 
 use super::arithmetic::{total, urr};
 use super::testbed::Testbed;
+use crate::rules::layout::counter_slots::event;
 use crate::session::UrrUpdate;
 use crate::session::{
     Buffering, Measure, Pdr, Qer, ReportingTriggers, Session, SessionIndex, Source,
@@ -200,6 +201,22 @@ fn case_77_held_packets_are_told_of_once_and_again_when_they_are_held_again() {
     world.hold(1, 2, false);
     world.settle();
     assert_eq!(world.smf.notified, [2, 2]);
+}
+
+#[test]
+fn case_77_held_packets_are_told_of_again_once_their_time_was_over() {
+    let mut world = Testbed::new();
+    world.establish(1, |session| held(session, 0));
+    for round in 1..=3 {
+        world.hold(1, 2, true);
+        world.settle();
+        world.hold(1, 2, false); // the report gave the rules a version
+        world.settle();
+        assert_eq!(world.smf.notified, vec![2; round]);
+        world.raise(&world.session(1), 1, event::EXPIRED);
+        world.settle();
+        assert_eq!(world.smf.notified, vec![2; round], "nothing is held");
+    }
 }
 
 #[test]
