@@ -1,8 +1,8 @@
 //! Modification and deletion of sessions, and removal without a request.
 //!
-//! The last report of a URR that a request removes is in the response, which is committed with the
-//! session. Packets counted after that report would be in no report. So the lanes first receive the
-//! rules without that URR. If the process is killed in between, its successor publishes what the
+//! The last report of a URR that a request removes, or takes from its last PDR, is in the response,
+//! which is committed with the session. Packets counted after that report would be in no report. So
+//! the lanes first receive the rules without that URR. If the process is killed in between, its successor publishes what the
 //! record says.
 
 use std::net::IpAddr;
@@ -121,8 +121,9 @@ impl Sessions {
         }
     }
 
-    /// Collects the usage reports of a modification: the last ones of removed URRs, and those that
-    /// the request asks for. Ends counting for removed URRs before.
+    /// Collects the usage reports of a modification: the last ones of URRs that are removed or that
+    /// no PDR has any more, and those that the request asks for. Ends counting for the former
+    /// before.
     pub(super) fn collect_reports(
         &mut self,
         session: &mut Session,
@@ -130,12 +131,17 @@ impl Sessions {
         now: Now,
     ) -> Vec<UsageReport> {
         let UrrChange { before, mut removed, begun, queried } = change;
-        if !removed.is_empty() {
-            self.end_counting(session, &removed, now);
+        let is_of_pdr = |of: &Session, urr: UrrId| of.pdrs.iter().any(|it| it.urrs.contains(&urr));
+        let is_left = |it: &&Urr| is_of_pdr(before, it.id) && !is_of_pdr(session, it.id);
+        let left = session.urrs.iter().filter(is_left).filter(|it| !begun.contains(&it.id));
+        let mut ended: Vec<Urr> = left.cloned().collect();
+        ended.extend_from_slice(&removed);
+        if !ended.is_empty() {
+            self.end_counting(session, &ended, now);
         }
         let mut reports = Vec::new();
-        if !removed.is_empty() || !queried.is_empty() {
-            let gone: Vec<UrrId> = removed.iter().map(|urr| urr.id).collect();
+        if !ended.is_empty() || !queried.is_empty() {
+            let gone: Vec<UrrId> = ended.iter().map(|urr| urr.id).collect();
             let count = session.urrs.len();
             session.urrs.append(&mut removed);
             let mut urrs = std::mem::take(&mut session.urrs);
@@ -221,11 +227,11 @@ impl Sessions {
         }
     }
 
-    /// Ends counting for URRs that are about to be removed, if they have traffic. Afterwards the
-    /// lanes use the rules of `session`, unless publishing failed.
-    pub(super) fn end_counting(&mut self, session: &Session, removed: &[Urr], now: Now) {
+    /// Ends counting for URRs that the rules of `session` do not count for, if they have traffic.
+    /// Afterwards the lanes use these rules, unless publishing failed.
+    pub(super) fn end_counting(&mut self, session: &Session, ended: &[Urr], now: Now) {
         // Removed keys and state slots stay until the session is committed.
-        if self.has_traffic(removed, now) && self.published.publish(None, session).is_ok() {
+        if self.has_traffic(ended, now) && self.published.publish(None, session).is_ok() {
             self.lane_wait.wait(&self.published.tables().grace_periods);
         }
     }

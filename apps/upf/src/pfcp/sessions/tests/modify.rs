@@ -244,6 +244,26 @@ fn a_urr_that_is_removed_reports_last_and_a_new_one_begins_from_zero() {
     assert_eq!(all.usage, [(2, 0, ie::UsageReportTrigger::IMMER.0, Some(50))]);
 }
 
+/// TS 29.244 table 7.5.5.2-1 and clause 8.2.41: the report of a URR that no PDR has any more.
+#[test]
+fn a_urr_that_loses_its_last_pdr_reports_and_may_get_another_one() {
+    let (mut world, seid) = one();
+    let line = world.only().urrs[0].progress.line;
+    world.count(line, 1000);
+    let pdrs: Vec<_> =
+        world.only().pdrs.iter().filter(|it| it.urrs.contains(&1)).map(|it| it.id).collect();
+    let (last, others) = pdrs.split_last().unwrap();
+    let without =
+        |pdr| move |w: &mut Writer<'_>| w.group(IeType::REMOVE_PDR, |w| w.put(&ie::PdrId(pdr)));
+    for pdr in others {
+        assert_eq!(world.ask(&modification(2, seid, &without(*pdr))).usage, []);
+    }
+    let answered = world.ask(&modification(3, seid, &without(*last)));
+    assert_eq!(answered.usage, [(1, 0, ie::UsageReportTrigger::TERMR.0, Some(1000))]);
+    assert_eq!(world.only().urrs[0].id, 1, "the rule itself stays");
+    assert_eq!(world.ask(&modification(4, seid, &|_| {})).usage, []);
+}
+
 #[test]
 fn case_53_the_control_plane_moves_its_end() {
     let (mut world, seid) = one();
