@@ -30,6 +30,10 @@ pub(crate) trait Family: FlowAddress + Into<IpAddr> {
     /// Returns the address as a number.
     fn bits(self) -> u128;
 
+    /// Returns true for addresses of a link, with which hosts of IPv6 find each other: packets to
+    /// them go no further than to Linux.
+    fn is_link_local(&self) -> bool;
+
     /// Looks destinations up; see [`Routes`].
     fn lookup<R: Routes>(
         routes: &R,
@@ -79,6 +83,11 @@ impl Family for Ipv4Addr {
     #[inline(always)]
     fn bits(self) -> u128 {
         u128::from(self.to_bits())
+    }
+
+    #[inline]
+    fn is_link_local(&self) -> bool {
+        false
     }
 
     #[inline]
@@ -137,6 +146,11 @@ impl Family for Ipv6Addr {
     #[inline(always)]
     fn bits(self) -> u128 {
         self.to_bits()
+    }
+
+    #[inline]
+    fn is_link_local(&self) -> bool {
+        self.is_unicast_link_local()
     }
 
     #[inline]

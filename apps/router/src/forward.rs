@@ -340,13 +340,18 @@ fn judge<A: Family>(
     let (rules, mut decisions) = (access.current(turn), [None; BATCH]);
     rules.lookup_many(&keys[..count], &mut decisions);
     for at in 0..count {
+        let headers = &batch.headers[at];
         if let RouteLookup::Fallback(reason) = batch.lookups[at]
-            && is_for_linux(reason)
+            && (is_for_linux(reason) || headers.destination.is_link_local())
         {
             continue;
         }
+        if headers.hides_protocol {
+            refusals[at] = Some(Outcome::AclNoPorts);
+            continue;
+        }
         let octets = packets.get(usize::from(batch.indexes[at])).map_or(0, |it| it.len() as u64);
-        let arrival = Arrival { octets, traffic_class: batch.headers[at].traffic_class };
+        let arrival = Arrival { octets, traffic_class: headers.traffic_class };
         let action = access.decide(&rules, &keys[at], decisions[at], arrival, || turn.now());
         if let Action::Drop(cause) = action {
             refusals[at] = Some(cause);

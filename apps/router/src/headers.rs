@@ -5,6 +5,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use fastlane::wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, checksum::Sum, header};
 
 use crate::Outcome;
+use extension_headers::{is_extension, upper_protocol};
+
+mod extension_headers;
 
 /// Header fields of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +20,10 @@ pub struct Headers<A> {
     pub length: u32,
     /// Source and destination port of TCP, UDP and SCTP, else zeros.
     pub ports: [u16; 2],
-    /// IP protocol.
+    /// IP protocol, behind the extension headers of IPv6.
     pub protocol: u8,
+    /// True if the protocol cannot be found behind the extension headers.
+    pub hides_protocol: bool,
     /// DSCP and ECN.
     pub traffic_class: u8,
     /// True if the ports are known or the protocol has none. False for fragments and after IPv6
@@ -37,6 +42,7 @@ impl<A: Copy> Headers<A> {
             length: 0,
             ports: [0; 2],
             protocol: 0,
+            hides_protocol: false,
             traffic_class: 0,
             shows_ports: false,
             fallback: Outcome::Malformed,
@@ -104,6 +110,7 @@ fn ipv4(packet: &[u8]) -> Result<Headers<Ipv4Addr>, Outcome> {
         length: length as u32,
         ports,
         protocol: ip.protocol,
+        hides_protocol: false,
         traffic_class: ip.type_of_service,
         shows_ports,
         fallback,
@@ -130,12 +137,17 @@ fn ipv6(packet: &[u8]) -> Result<Headers<Ipv6Addr>, Outcome> {
         Outcome::Forwarded
     };
     let (ports, shows_ports) = ports(ip.next_header, packet, Ipv6::LENGTH, length);
+    let protocol = match shows_ports || !is_extension(ip.next_header) {
+        true => Some(ip.next_header),
+        false => upper_protocol(&packet[..length], ip.next_header, Ipv6::LENGTH),
+    };
     Ok(Headers {
         source: ip.source.into(),
         destination: ip.destination.into(),
         length: length as u32,
         ports,
-        protocol: ip.next_header,
+        protocol: protocol.unwrap_or(ip.next_header),
+        hides_protocol: protocol.is_none(),
         traffic_class: (ip.version_class_flow.get() >> 20) as u8,
         shows_ports,
         fallback,
@@ -169,13 +181,8 @@ fn ports(protocol: u8, packet: &[u8], at: usize, end: usize) -> ([u16; 2], bool)
             }
             _ => ([0; 2], false),
         },
-        IpProtocol::HOP_BY_HOP
-        | IpProtocol::ROUTING
-        | IpProtocol::FRAGMENT
-        | IpProtocol::AUTHENTICATION
-        | IpProtocol::DESTINATION_OPTIONS
-        | MOBILITY..=SHIM6 => ([0; 2], false),
-        _ => ([0; 2], true),
+        MOBILITY..=SHIM6 => ([0; 2], false),
+        other => ([0; 2], !is_extension(other)),
     }
 }
 

@@ -238,6 +238,48 @@ fn a_list_is_asked_of_all_that_is_not_for_the_router_itself() {
     assert_eq!(results.causes[&name(Outcome::AclDrop)], 1, "{results:?}");
 }
 
+#[test]
+fn extension_headers_do_not_lead_around_a_list() {
+    // Destination options between the IPv6 and the UDP header, and a Hop-by-Hop header.
+    let behind = |header: u8, next: u8| {
+        let mut frame = six(64, 12);
+        let udp = frame.split_off(54);
+        frame[20] = header;
+        frame[19] += 8;
+        frame.extend([next, 0, 1, 4, 0, 0, 0, 0]);
+        frame.extend(udp);
+        frame
+    };
+    let cause = |frame: Vec<u8>, rules: &str| {
+        let results = route(self::known(), &[frame], with_list(rules));
+        let dropped = [Outcome::AclDrop, Outcome::AclNoPorts];
+        dropped.into_iter().find(|it| results.causes.contains_key(&name(*it)))
+    };
+    for header in [60, 0] {
+        let of = |rules| cause(behind(header, 17), rules);
+        assert_eq!(of("10 drop udp"), Some(Outcome::AclDrop), "{header}");
+        assert_eq!(of("10 drop udp to any port 53"), Some(Outcome::AclNoPorts), "{header}");
+        assert_eq!(of("10 drop tcp"), None, "{header}");
+        assert_eq!(of("default drop\n10 permit udp"), None, "{header}");
+        // Options whose end is not in the packet.
+        let mut cut = behind(header, 60);
+        cut[55] = 200;
+        assert_eq!(cause(cut, "10 drop tcp"), Some(Outcome::AclNoPorts), "{header}");
+    }
+}
+
+#[test]
+fn a_list_does_not_keep_neighbours_from_each_other() {
+    let mut known = known();
+    known.set("fe80::1", RouteLookup::Fallback(FallbackReason::Martian));
+    let mut advertisement = six(255, 24);
+    advertisement[20] = 58;
+    let to: std::net::Ipv6Addr = "fe80::1".parse().unwrap();
+    advertisement[38..54].copy_from_slice(&to.octets());
+    let results = route(known, &[advertisement], with_list("default drop"));
+    assert_eq!(results.linux.len(), 1, "{results:?}");
+}
+
 proptest! {
     /// Compares the incremental checksum with a full computation (RFC 1624).
     #[test]
