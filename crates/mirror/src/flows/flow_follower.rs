@@ -24,7 +24,7 @@ use crate::ipsec::PolicyReader;
 
 /// Maximum number of datagrams of events in one step.
 const EVENT_BATCH: usize = 4096;
-/// Maximum number of such steps until the events of changed marks are applied.
+/// Maximum number of such batches until no event is left.
 const DRAIN_BATCHES: usize = 256;
 /// Maximum number of connections that are prepared in one step. Each causes an event, so the number
 /// is halved when events are lost.
@@ -194,10 +194,15 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         if self.ipsec.follow().map_err(reading_policies)? {
             (self.must_resync, self.next_resync) = (true, now);
         }
-        let is_drained = self.apply_events(now)?;
+        let mut is_drained = self.apply_events(now)?;
         let is_due = self.must_resync && now >= self.next_resync;
         if is_due || self.has_room_for_refused(now) {
+            // To a socket that has lost events Linux reports nothing until all others are read
+            // (`NETLINK_S_CONGESTED` in `net/netlink/af_netlink.c`).
+            is_drained = is_drained || self.drain(now)?;
+            self.learn_rules()?;
             self.resync(now, false)?;
+            self.must_resync |= !is_drained;
         }
         while self.settling.front().is_some_and(|(time, _)| now >= *time) {
             self.touches.extend(self.settling.pop_front().map(|(_, change)| change));
@@ -242,12 +247,21 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         }
         self.statistics.rejudged += 1;
         // Events from before the marks were cleared would add flows. Those of the changes follow.
-        for _ in 0..DRAIN_BATCHES {
-            if self.apply_events(now)? {
-                break;
-            }
+        self.drain(now)?;
+        if self.must_resync {
+            self.resync(now, false)?;
         }
         Ok(())
+    }
+
+    /// Applies pending events until none are left. Returns false if there are too many.
+    fn drain(&mut self, now: u64) -> Result<bool, Error> {
+        for _ in 0..DRAIN_BATCHES {
+            if self.apply_events(now)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Returns true if flows found no room earlier and some may find it now.

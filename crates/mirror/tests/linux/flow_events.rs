@@ -143,6 +143,24 @@ fn r22_new_rules_are_noticed_though_their_event_is_lost() {
     assert!(!follower.must_rejudge());
 }
 
+/// Covers a queue of events that one step does not empty: until it is empty Linux reports nothing.
+#[test]
+fn r22_new_rules_are_noticed_though_many_events_are_left_after_a_loss() {
+    let Some(rig) = Rig::new("flows-lost-many", 32_768) else { return };
+    let mut follower = rig.follow(16 << 20);
+    exchange(5353, 25_000, || {});
+    follower.step(now()).unwrap();
+    assert!(follower.statistics().lost > 0, "{:?}", follower.statistics());
+    assert!(!follower.must_rejudge());
+    command("nft", "add rule inet t marks udp dport 5353 drop");
+    let end = Instant::now() + Duration::from_secs(20);
+    while !follower.must_rejudge() {
+        assert!(Instant::now() < end, "{:?}", follower.statistics());
+        follower.step(now()).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_successor_takes_over_and_removes_what_ended_meanwhile() {
     let Some(rig) = Rig::new("flows-successor", 1024) else { return };
