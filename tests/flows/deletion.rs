@@ -12,6 +12,7 @@ for_each_tier!(
     r22_new_rules_judge_established_flows_again,
     r22_new_rules_judge_the_flows_of_a_predecessor,
     r22_rules_for_each_packet_leave_all_to_linux,
+    r22_rules_for_each_packet_are_found_without_judging_again,
     r16_a_full_table_refuses_and_has_room_again,
     r23_connections_with_a_helper_are_linuxs,
 );
@@ -137,6 +138,25 @@ fn r22_rules_for_each_packet_leave_all_to_linux(tier: Tier) {
             && !firewall.flows(&["--port", "5354"]).is_empty()
     });
     firewall.until_forwarded(2, || assert!(limited.exchange().is_some()));
+    firewall.router.stop();
+}
+
+fn r22_rules_for_each_packet_are_found_without_judging_again(tier: Tier) {
+    let rules = [RULES, MASQUERADE];
+    let Some(firewall) = Firewall::with(tier, "r22-marks", &rules, without_rejudging()) else {
+        return;
+    };
+    let [udp, _] = fast_flows(&firewall);
+    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    let why = || firewall.explain("udp 10.77.0.2:4000 10.78.0.2:5353");
+    firewall.nft("insert rule inet firewall forward limit rate 1000/second log prefix \"seen\"");
+    eventually("the rule is found", || why().starts_with("linux: `limit` in rule "));
+    let before = firewall.count("forwarded");
+    assert!(udp.exchange().is_some());
+    assert_eq!(firewall.count("forwarded"), before, "it is Linux's");
+    firewall.nft("delete table inet firewall");
+    // The marks stay.
+    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
     firewall.router.stop();
 }
 

@@ -254,7 +254,9 @@ impl Follower {
             let soon = self.publisher.has_room_soon();
             self.next_retry = Instant::now() + if soon { RETRY_SOON } else { RETRY };
         }
-        if self.resync_reason.is_some() && Instant::now() >= self.next_resync {
+        // Linux reports nothing to a socket that has lost events until all others are read.
+        let is_due = self.events_drained && Instant::now() >= self.next_resync;
+        if self.resync_reason.is_some() && is_due {
             self.resync()?;
         }
         let now = Instant::now();

@@ -57,7 +57,7 @@ pub fn ipsec(data: &[u8]) {
 /// Parses arbitrary bytes as messages about rules of nftables, and searches them for one that acts
 /// on each packet.
 pub fn packet_rules(data: &[u8]) {
-    let (mut messages, mut search) = (Messages::new(data), RuleSearch::default());
+    let (mut messages, mut search) = (Messages::new(data), RuleSearch::new(data.len() % 2 == 1));
     while let Some(Ok((header, body))) = messages.next_body() {
         search.take(header, body);
     }

@@ -92,7 +92,7 @@ fn not_served(status: Option<FlowStatus>) -> String {
     if status.is_active != 0 {
         return "`router offload` does not run".to_owned();
     }
-    match per_packet_rule() {
+    match per_packet_rule(status.one_way != 0) {
         Ok(Some(rule)) => format!("{rule} acts on each packet of established connections"),
         _ => "the rules of Linux judge all connections again".to_owned(),
     }

@@ -142,7 +142,8 @@ fn follow(slow: &SlowPath, settings: &OffloadSettings, rules: u64) -> Result<u64
         // Routes first: packets that Linux sends elsewhere must not take the old path.
         tables.tier_ports.as_mut().map_or(Ok(()), TierPorts::step)?;
         tables.follower.step(now()).map_err(|error| error.to_string())?;
-        if tables.rejudge_if_needed()? {
+        tables.rejudge_if_needed()?;
+        if tables.follower.take_rule_change() {
             tables.read_rules()?;
             heartbeat = 0;
         }
@@ -205,15 +206,13 @@ impl Tables {
         }
     }
 
-    /// Lets the rules of Linux judge the flows again if they have changed. Returns true if they
-    /// had.
-    fn rejudge_if_needed(&mut self) -> Result<bool, String> {
-        let must = self.follower.must_rejudge();
+    /// Lets the rules of Linux judge the flows again if they have changed.
+    fn rejudge_if_needed(&mut self) -> Result<(), String> {
         while self.follower.must_rejudge() {
             self.publish(false)?;
             self.follower.rejudge(now()).map_err(|error| error.to_string())?;
         }
-        Ok(must)
+        Ok(())
     }
 
     /// Looks for a rule of nftables that acts on each packet of established connections. While
@@ -222,7 +221,7 @@ impl Tables {
         if self.settings.ignore_packet_rules {
             return Ok(());
         }
-        let found = per_packet_rule();
+        let found = per_packet_rule(self.settings.one_way);
         let found = found.map_err(|error| format!("cannot read the rules of nftables: {error}"))?;
         match (&found, &self.packet_rule) {
             (Some(rule), before) if before.as_ref() != Some(rule) => eprintln!(

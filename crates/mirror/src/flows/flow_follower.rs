@@ -103,7 +103,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         state: &State<FLOW_WORDS>,
         now: u64,
     ) -> Result<Self, Error> {
-        let groups = Groups { new: settings.policy.one_way, rules: settings.rejudges };
+        let groups = Groups { new: settings.policy.one_way, rules: true };
         // Events first, so that nothing is missed between the dump and them.
         let listener = ConntrackListener::open(groups, settings.receive_buffer)
             .map_err(|error| Error::kernel("subscribing to conntrack events", error))?;
@@ -170,6 +170,11 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
     #[must_use]
     pub fn must_rejudge(&self) -> bool {
         self.rules.must_rejudge()
+    }
+
+    /// Returns true if the rules of nftables have changed since the last call, or before the first.
+    pub fn take_rule_change(&mut self) -> bool {
+        self.rules.take_change()
     }
 
     /// Returns the rules by which the flows were judged, for the settings of a successor.

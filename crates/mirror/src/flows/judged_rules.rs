@@ -4,8 +4,12 @@
 /// namespace: each transaction has a new generation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JudgedRules {
-    /// False if the rules are not followed: then nothing is judged again.
+    /// False if nothing is judged again.
     is_followed: bool,
+    /// Generation that was learned last, `None` before the first.
+    in_force: Option<u32>,
+    /// True if another one was learned since [`take_change`](Self::take_change).
+    has_changed: bool,
     /// Generation of the rules, `None` if it is unknown.
     judged: Option<u32>,
     must_rejudge: bool,
@@ -15,7 +19,7 @@ impl JudgedRules {
     /// Creates the knowledge from what a predecessor has [published](Self::published).
     pub(super) fn new(is_followed: bool, published: u64) -> Self {
         let judged = published.checked_sub(1).and_then(|generation| generation.try_into().ok());
-        Self { is_followed, judged, must_rejudge: false }
+        Self { is_followed, in_force: None, has_changed: false, judged, must_rejudge: false }
     }
 
     /// Returns the knowledge for a successor; 0 if there is none.
@@ -32,6 +36,12 @@ impl JudgedRules {
     /// Learns the generation that is in force.
     pub(super) fn learn(&mut self, in_force: u32) {
         self.must_rejudge |= self.is_followed && self.judged != Some(in_force);
+        self.has_changed |= self.in_force.replace(in_force) != Some(in_force);
+    }
+
+    /// Returns true if the rules have changed since the last call, or were learned first.
+    pub(super) fn take_change(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
     }
 
     /// Notes that the rules of a generation judge all flows from now on.
@@ -68,5 +78,10 @@ mod tests {
         rules.learn(9);
         assert!(!rules.must_rejudge());
         assert_eq!(rules.published(), 0);
+        assert!(rules.take_change() && !rules.take_change());
+        rules.learn(9);
+        assert!(!rules.take_change());
+        rules.learn(10);
+        assert!(rules.take_change());
     }
 }

@@ -1,4 +1,4 @@
-//! A rule, read for what it does to packets of established connections.
+//! A rule, read for what it does to packets of connections that may be fast.
 
 use std::fmt;
 
@@ -63,8 +63,10 @@ const VOLUME: std::ops::RangeInclusive<u32> = 14..=16;
 const HARMLESS: [u32; 2] = [3, 12];
 const RANDOM: u32 = 24;
 const TIME: std::ops::RangeInclusive<u32> = 30..=32;
-/// Bit of established connections in a state of `ct`, of nftables and of xt_conntrack alike.
-const ESTABLISHED: u32 = 2;
+/// Bits of established and of new connections in a state of `ct`, of nftables and of xt_conntrack
+/// alike.
+pub(super) const ESTABLISHED: u32 = 1 << 1;
+pub(super) const NEW: u32 = 1 << 3;
 /// Expressions whose presence is enough.
 const EFFECTS: [&str; 7] = ["limit", "log", "quota", "queue", "dup", "fwd", "numgen"];
 /// Matches and targets of iptables-nft whose presence is enough.
@@ -88,7 +90,7 @@ const CONNTRACK_FLAGS: usize = 146;
 const CONNTRACK_INVERTED: usize = 148;
 const CONNTRACK_STATES: usize = 150;
 
-/// Rule that acts on each packet of established connections.
+/// Rule that acts on each packet of connections that may be fast.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerPacketRule {
     /// Expression that does.
@@ -117,7 +119,7 @@ pub struct ChainName {
     pub chain: String,
 }
 
-/// A rule, as far as established connections are concerned.
+/// A rule, as far as packets of connections that may be fast are concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NftRule {
     pub(super) place: ChainName,
@@ -126,18 +128,18 @@ pub(super) struct NftRule {
     pub(super) effect: Option<String>,
     /// True if it drops packets.
     pub(super) drops: bool,
-    /// True if packets of established connections do not match.
+    /// True if their packets do not match.
     pub(super) is_for_others: bool,
-    /// True if it accepts all packets of established connections.
-    pub(super) accepts_established: bool,
+    /// True if it accepts all of their packets.
+    pub(super) accepts_all: bool,
     /// Map by the state of the connection, of which the elements are unknown.
     pub(super) unknown_map: Option<String>,
 }
 
 impl NftRule {
     /// Parses the attributes of a rule that may refer to these sets; `None` if its place is
-    /// missing.
-    pub(super) fn read(family: u8, rule: &[u8], sets: &NftSets) -> Option<Self> {
+    /// missing. `fast` are the states of connections that may be fast.
+    pub(super) fn read(family: u8, rule: &[u8], sets: &NftSets, fast: u32) -> Option<Self> {
         let name = |kind| attribute(rule, kind).map(text);
         let place = ChainName { family, table: name(TABLE)?, chain: name(CHAIN)? };
         let handle = attribute(rule, HANDLE).and_then(|it| it.first_chunk().copied());
@@ -152,15 +154,15 @@ impl NftRule {
         Some(Self {
             place,
             handle: handle.map_or(0, u64::from_be_bytes),
-            is_for_others: reading.states.is_some_and(|states| states & ESTABLISHED == 0),
-            accepts_established: reading.accepts_established(),
+            is_for_others: reading.states.is_some_and(|states| states & fast == 0),
+            accepts_all: reading.accepts_all(fast),
             unknown_map: reading.unknown_map,
             drops: reading.drops,
             effect: reading.effect,
         })
     }
 
-    /// Returns true if it acts on each packet of established connections that reaches it.
+    /// Returns true if it acts on each of their packets that reaches it.
     pub(super) fn acts(&self) -> bool {
         self.effect.is_some() && !self.is_for_others
     }
@@ -182,7 +184,8 @@ struct Reading<'a> {
     has_other_matches: bool,
     /// Map by the state of the connection, of which the elements are unknown.
     unknown_map: Option<String>,
-    accepts: bool,
+    /// States of connections whose packets it accepts.
+    accepted: u32,
     drops: bool,
 }
 
@@ -219,7 +222,7 @@ impl Reading<'_> {
             "immediate" => {
                 let verdict = attribute(data, IMMEDIATE).and_then(|it| attribute(it, VERDICT));
                 let verdict = verdict.and_then(|it| attribute(it, 1)).and_then(be32);
-                self.accepts |= verdict == Some(ACCEPT);
+                self.accepted |= if verdict == Some(ACCEPT) { u32::MAX } else { 0 };
                 self.drops |= verdict == Some(DROP);
             }
             "meta" if attribute(data, META_SOURCE).is_some() => {
@@ -263,8 +266,8 @@ impl Reading<'_> {
         let name = attribute(data, SET).map(text).unwrap_or_default();
         match self.sets.of_states(&name) {
             Some(map) => {
-                self.states = Some(map.states & self.states.unwrap_or(u32::MAX));
-                self.accepts |= map.accepts_established();
+                self.states = Some(map.states() & self.states.unwrap_or(u32::MAX));
+                self.accepted |= map.accepted();
             }
             None => (self.has_other_matches, self.unknown_map) = (true, Some(name)),
         }
@@ -338,9 +341,9 @@ impl Reading<'_> {
         }
     }
 
-    fn accepts_established(&self) -> bool {
-        let is_for_them = self.states.is_none_or(|states| states & ESTABLISHED != 0);
-        self.accepts && is_for_them && !self.has_other_matches && self.effect.is_none()
+    fn accepts_all(&self, fast: u32) -> bool {
+        let accepted = self.accepted & self.states.unwrap_or(u32::MAX);
+        accepted & fast == fast && !self.has_other_matches && self.effect.is_none()
     }
 }
 

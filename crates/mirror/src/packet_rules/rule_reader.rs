@@ -6,7 +6,9 @@ use std::io;
 use fastlane_netlink::{Request, attribute, text};
 use rustix::io::Errno;
 
-use super::nft_rule::{ChainName, NftRule, NftSets, PerPacketRule, SetName, be32};
+use super::nft_rule::{
+    ChainName, ESTABLISHED, NEW, NftRule, NftSets, PerPacketRule, SetName, be32,
+};
 use crate::message::Header;
 use crate::socket::Socket;
 
@@ -44,12 +46,13 @@ const ATTEMPTS: usize = 16;
 const ABSENT: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOENT];
 
 /// Returns the first rule that acts on each packet of established connections, in the network
-/// namespace of the calling thread.
+/// namespace of the calling thread. `one_way`: packets of connections without a reply may be fast,
+/// too; to Linux each of them is of a new connection.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses the dump, for example without CAP_NET_ADMIN, or if the
 /// rules do not rest.
-pub fn per_packet_rule() -> io::Result<Option<PerPacketRule>> {
+pub fn per_packet_rule(one_way: bool) -> io::Result<Option<PerPacketRule>> {
     let socket = Socket::of_netfilter_requests();
     let socket = match socket {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::PROTONOSUPPORT) => {
@@ -61,7 +64,7 @@ pub fn per_packet_rule() -> io::Result<Option<PerPacketRule>> {
     // Maps of which the elements must be known before the rules that refer to them.
     let mut maps = BTreeSet::new();
     for _ in 0..ATTEMPTS {
-        let mut search = RuleSearch::default();
+        let mut search = RuleSearch::new(one_way);
         let is_whole = dumper.dump(GET_CHAINS, &mut search)?
             && dumper.dump(GET_SETS, &mut search)?
             && dumper.dump_elements(&maps, &mut search)?
@@ -74,10 +77,12 @@ pub fn per_packet_rule() -> io::Result<Option<PerPacketRule>> {
     Err(io::Error::other("the rules of nftables change all the time"))
 }
 
-/// Search for a rule that acts on each packet of established connections.
-#[derive(Clone, Debug, Default)]
+/// Search for a rule that acts on each packet of connections that may be fast.
+#[derive(Clone, Debug)]
 pub(crate) struct RuleSearch {
-    /// Chains that packets of established connections do not pass, or not further.
+    /// States of such connections.
+    fast: u32,
+    /// Chains that their packets do not pass, or not further.
     passed: HashSet<ChainName>,
     /// Chains of devices, which know no connections: what they drop they drop of all.
     of_devices: HashSet<ChainName>,
@@ -90,6 +95,13 @@ pub(crate) struct RuleSearch {
 }
 
 impl RuleSearch {
+    /// Creates a search. `one_way`: connections without a reply may be fast.
+    pub(crate) fn new(one_way: bool) -> Self {
+        let (passed, of_devices, sets, unknown_maps, found) = Default::default();
+        let fast = if one_way { ESTABLISHED | NEW } else { ESTABLISHED };
+        Self { fast, passed, of_devices, sets, unknown_maps, found }
+    }
+
     /// Takes a message of a dump of chains, sets or rules.
     pub(crate) fn take(&mut self, header: Header, body: &[u8]) {
         let Some((family, attributes)) = body.split_first() else { return };
@@ -106,8 +118,8 @@ impl RuleSearch {
         }
     }
 
-    /// Notes a chain of a device, or one that forwarded packets of established connections do not
-    /// pass: of packets for or from this host, or for the first packet of a connection.
+    /// Notes a chain of a device, or one that the packets do not pass: of packets for or from this
+    /// host, or for the first packet of a connection.
     fn take_chain(&mut self, family: u8, chain: &[u8]) {
         let name = |kind| attribute(chain, kind).map(text);
         let hook = attribute(chain, HOOK).and_then(|it| attribute(it, NUMBER)).and_then(be32);
@@ -123,7 +135,7 @@ impl RuleSearch {
     }
 
     fn take_rule(&mut self, family: u8, rule: &[u8]) {
-        let Some(mut rule) = NftRule::read(family, rule, &self.sets) else { return };
+        let Some(mut rule) = NftRule::read(family, rule, &self.sets, self.fast) else { return };
         if self.found.is_some() || self.passed.contains(&rule.place) {
             return;
         }
@@ -136,7 +148,7 @@ impl RuleSearch {
         if rule.acts() {
             let NftRule { place, handle, effect, .. } = rule;
             self.found = effect.map(|what| PerPacketRule { what, place, handle });
-        } else if rule.accepts_established {
+        } else if rule.accepts_all {
             self.passed.insert(rule.place);
         }
     }
@@ -214,7 +226,7 @@ mod tests {
     fn found(hook: &str, rules: &str) -> Option<String> {
         let chain = format!("type filter hook {hook} priority 0; policy drop;");
         load(&format!("table inet t {{\nchain c {{\n{chain}\n{rules}\n}}\n}}\n"));
-        per_packet_rule().unwrap().map(|rule| rule.what)
+        per_packet_rule(false).unwrap().map(|rule| rule.what)
     }
 
     #[test]
@@ -222,7 +234,7 @@ mod tests {
         if !private("packet-rules") {
             return;
         }
-        assert_eq!(per_packet_rule().unwrap(), None, "there are none");
+        assert_eq!(per_packet_rule(false).unwrap(), None, "there are none");
         for (rule, what) in [
             ("limit rate 10/second accept", "limit"),
             ("ip saddr 10.0.0.1 log prefix \"seen\" accept", "log"),
@@ -251,7 +263,7 @@ mod tests {
             }
             ",
         );
-        let rule = per_packet_rule().unwrap().unwrap();
+        let rule = per_packet_rule(false).unwrap().unwrap();
         assert_eq!(
             rule.to_string(),
             format!("`limit name` in rule {} of chain `c`, table `n`", rule.handle)
@@ -284,7 +296,7 @@ mod tests {
         let found = |rule: &str| {
             let chain = format!("type filter hook forward priority 0; {rule};");
             load(&format!("table ip t {{\n{SETS}\nchain c {{\n{chain}\n}}\n}}\n"));
-            per_packet_rule().unwrap().map(|rule| rule.what)
+            per_packet_rule(false).unwrap().map(|rule| rule.what)
         };
         for (rule, what) in [
             (
@@ -364,6 +376,29 @@ mod tests {
     }
 
     #[test]
+    fn each_packet_without_a_reply_is_of_a_new_connection() {
+        if !private("one-way-packet-rules") {
+            return;
+        }
+        let limit = "ct state new udp dport 5000 limit rate 100/second accept";
+        for (rules, alone, with_new) in [
+            (limit.to_owned(), None, Some("limit")),
+            (format!("ct state established accept\n{limit}"), None, Some("limit")),
+            (format!("ct state established,new accept\n{limit}"), None, None),
+            (format!("ct state vmap {{ established : accept }}\n{limit}"), None, Some("limit")),
+            (
+                format!("ct state vmap {{ established : accept, new : accept }}\n{limit}"),
+                None,
+                None,
+            ),
+        ] {
+            assert_eq!(found("forward", &rules).as_deref(), alone, "{rules}");
+            let with = per_packet_rule(true).unwrap().map(|rule| rule.what);
+            assert_eq!(with.as_deref(), with_new, "{rules}");
+        }
+    }
+
+    #[test]
     fn chains_are_known_by_their_hooks() {
         if !private("packet-rules-of-chains") {
             return;
@@ -376,11 +411,11 @@ mod tests {
             }
             ",
         );
-        let place = per_packet_rule().unwrap().map(|rule| rule.place);
+        let place = per_packet_rule(false).unwrap().map(|rule| rule.place);
         assert_eq!(place.map(|it| it.chain).as_deref(), Some("d"));
         let nat = "type nat hook postrouting priority 100; limit rate 1/second masquerade;";
         load(&format!("table ip t {{\nchain c {{ {nat} }}\n}}\n"));
-        assert_eq!(per_packet_rule().unwrap(), None, "only the first packet of a connection");
+        assert_eq!(per_packet_rule(false).unwrap(), None, "only the first packet of a connection");
         load(
             "table arp t {
             chain c { type filter hook input priority 0; limit rate 1/second accept; }
@@ -390,12 +425,12 @@ mod tests {
             }
             ",
         );
-        assert_eq!(per_packet_rule().unwrap().map(|rule| rule.place.family), Some(5));
+        assert_eq!(per_packet_rule(false).unwrap().map(|rule| rule.place.family), Some(5));
         // Chains of devices know no connections.
         let of_device = |hook: &str, rule: &str| {
             let chain = format!("type filter hook {hook} device lo priority 0; {rule};");
             load(&format!("table netdev t {{\nchain c {{ {chain} }}\n}}\n"));
-            per_packet_rule().unwrap().map(|rule| rule.what)
+            per_packet_rule(false).unwrap().map(|rule| rule.what)
         };
         for hook in ["ingress", "egress"] {
             let found = of_device(hook, "ip saddr 10.0.0.1 drop");

@@ -2,7 +2,7 @@
 
 use fastlane_netlink::{attribute, attributes, text};
 
-use super::{ACCEPT, ESTABLISHED, VALUE, VERDICT, be32, ne32};
+use super::{ACCEPT, VALUE, VERDICT, be32, ne32};
 
 /// Attributes of a list of elements (`NFTA_SET_ELEM_LIST_*`).
 const TABLE: u16 = 1;
@@ -40,11 +40,10 @@ impl SetName {
 /// Verdicts of a map for packets by the state of their connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StateMap {
-    /// States of its elements.
-    pub(super) states: u32,
-    /// True if the element for established connections accepts; `None` if there is none.
-    accepts: Option<bool>,
-    /// True if the element for other states accepts; `None` if there is none.
+    /// States of its elements, and those of elements that accept.
+    known: u32,
+    accepted: u32,
+    /// True if the element for all other states accepts; `None` if there is none.
     accepts_others: Option<bool>,
 }
 
@@ -57,20 +56,23 @@ impl StateMap {
             let flags = attribute(element, FLAGS).and_then(be32).unwrap_or(0);
             let key = attribute(element, KEY).and_then(|it| attribute(it, VALUE)).and_then(ne32);
             if flags & CATCH_ALL != 0 {
-                self.states = u32::MAX;
                 self.accepts_others = Some(accepts);
             } else if let Some(state) = key {
-                self.states |= state;
-                if state == ESTABLISHED {
-                    self.accepts = Some(accepts);
-                }
+                self.known |= state;
+                self.accepted |= if accepts { state } else { 0 };
             }
         }
     }
 
-    /// Returns true if it accepts packets of established connections.
-    pub(super) fn accepts_established(&self) -> bool {
-        self.accepts.or(self.accepts_others).unwrap_or(false)
+    /// Returns the states for which it has a verdict.
+    pub(super) fn states(&self) -> u32 {
+        if self.accepts_others.is_some() { u32::MAX } else { self.known }
+    }
+
+    /// Returns the states of packets that it accepts.
+    pub(super) fn accepted(&self) -> u32 {
+        let others = if self.accepts_others == Some(true) { !self.known } else { 0 };
+        self.accepted | others
     }
 }
 
@@ -79,7 +81,7 @@ mod tests {
     use fastlane_netlink::Request;
 
     use super::*;
-    use crate::packet_rules::nft_rule::DROP;
+    use crate::packet_rules::nft_rule::{DROP, ESTABLISHED};
 
     /// Attribute of an element in a list, `NFTA_LIST_ELEM`.
     const ELEMENT: u16 = 1;
@@ -112,13 +114,13 @@ mod tests {
 
     #[test]
     fn the_element_of_established_connections_comes_before_that_of_all_others() {
-        let accepts = |list: &[_]| map(&elements(list)).unwrap().accepts_established();
+        let accepts = |list: &[_]| map(&elements(list)).unwrap().accepted() & ESTABLISHED != 0;
         assert!(accepts(&[(Some(ESTABLISHED), ACCEPT), (None, DROP)]));
         assert!(!accepts(&[(None, ACCEPT), (Some(ESTABLISHED), DROP)]));
         assert!(accepts(&[(Some(RELATED), DROP), (None, ACCEPT)]));
         assert!(!accepts(&[(Some(RELATED), ACCEPT)]));
         assert!(!accepts(&[]));
-        let states = |list: &[_]| map(&elements(list)).unwrap().states;
+        let states = |list: &[_]| map(&elements(list)).unwrap().states();
         assert_eq!(states(&[(Some(RELATED), ACCEPT), (Some(8), DROP)]), RELATED | 8);
         assert_eq!(states(&[(None, ACCEPT)]), u32::MAX);
     }
@@ -126,7 +128,7 @@ mod tests {
     #[test]
     fn broken_elements_are_passed_over() {
         let whole = elements(&[(Some(ESTABLISHED), ACCEPT), (None, ACCEPT)]);
-        assert!(map(&whole).is_some_and(|map| map.accepts_established()));
+        assert!(map(&whole).is_some_and(|map| map.accepted() == u32::MAX));
         for length in 0..whole.len() {
             let _ = map(&whole[..length]);
         }

@@ -44,13 +44,13 @@ fn states(states: u16, inverted: u16) -> Vec<u8> {
 #[test]
 fn matches_and_targets_of_iptables_are_known() {
     let read = |expressions: &[(&str, &str, &[u8])], accepts| {
-        NftRule::read(2, &rule(expressions, accepts), &NftSets::default()).unwrap()
+        NftRule::read(2, &rule(expressions, accepts), &NftSets::default(), ESTABLISHED).unwrap()
     };
     let established = ("match", "conntrack", &states(2 | 4, 0)[..]);
-    assert!(read(&[established], true).accepts_established);
-    assert!(!read(&[established], false).accepts_established);
-    assert!(!read(&[("match", "conntrack", &states(2, 1))], true).accepts_established);
-    assert!(!read(&[established, ("match", "tcp", &[0; 16])], true).accepts_established);
+    assert!(read(&[established], true).accepts_all);
+    assert!(!read(&[established], false).accepts_all);
+    assert!(!read(&[("match", "conntrack", &states(2, 1))], true).accepts_all);
+    assert!(!read(&[established, ("match", "tcp", &[0; 16])], true).accepts_all);
     assert!(read(&[("target", "LOG", &[0; 32])], false).acts());
     assert!(read(&[established, ("match", "limit", &[0; 40])], true).acts());
     assert!(!read(&[("match", "conntrack", &states(8, 0)), ("target", "LOG", &[])], true).acts());
@@ -60,7 +60,7 @@ fn matches_and_targets_of_iptables_are_known() {
     }
     assert!(read(&[("match", "rateest", &[0; 160])], true).acts());
     assert!(!read(&[("match", "tcp", &[0; 16])], true).acts());
-    assert_eq!(NftRule::read(2, &[], &NftSets::default()), None);
+    assert_eq!(NftRule::read(2, &[], &NftSets::default(), ESTABLISHED), None);
 }
 
 /// Builds the attributes of a rule with one expression.
@@ -74,7 +74,7 @@ fn single(name: &str, fill: impl FnOnce(Request) -> Request) -> Vec<u8> {
 
 /// Returns the effect of a rule of a table without known sets.
 fn effect(rule: &[u8]) -> Option<String> {
-    NftRule::read(2, rule, &NftSets::default())?.effect
+    NftRule::read(2, rule, &NftSets::default(), ESTABLISHED)?.effect
 }
 
 /// Builds an update of the set `flood` with these expressions, in a list or each alone.
@@ -105,8 +105,9 @@ fn expressions_of_elements_act_as_those_of_rules_do() {
     let several = update(&["counter", "last", "limit"], true);
     assert_eq!(effect(&several).as_deref(), Some("limit of set flood"));
     assert_eq!(effect(&update(&[], true)), None);
-    let rule = NftRule::read(2, &update(&["counter"], false), &NftSets::default()).unwrap();
-    assert!(!rule.accepts_established, "it may match no more if the set is full");
+    let rule =
+        NftRule::read(2, &update(&["counter"], false), &NftSets::default(), ESTABLISHED).unwrap();
+    assert!(!rule.accepts_all, "it may match no more if the set is full");
 }
 
 #[test]
