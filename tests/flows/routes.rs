@@ -14,6 +14,7 @@ use super::firewall::{Datagrams, Firewall, RULES, Tier, for_each_tier};
 for_each_tier!(
     r12_r13_a_flow_follows_routes_and_neighbours,
     r12_a_route_holds_for_its_type_of_service_only,
+    r12_r22_the_rules_judge_a_flow_that_leaves_by_another_link,
     r14_r15_links_and_addresses_hold_for_flows,
 );
 
@@ -38,6 +39,11 @@ impl Taps {
 
     /// Sends a datagram and returns how it arrives, if it does.
     fn probe(&mut self, udp: &Datagrams) -> Option<Exit> {
+        self.probe_source(udp).map(|(exit, _)| exit)
+    }
+
+    /// Does the same, and returns its IPv4 source, too.
+    fn probe_source(&mut self, udp: &Datagrams) -> Option<(Exit, [u8; 4])> {
         for wire in &mut self.0 {
             while wire.receive(Duration::ZERO).is_some() {}
         }
@@ -46,7 +52,8 @@ impl Taps {
             for (index, wire) in self.0.iter_mut().enumerate() {
                 while let Some(frame) = wire.receive(Duration::from_millis(2)) {
                     if frame.windows(5).any(|bytes| bytes == b"probe") {
-                        return Some(exit(index + 1, frame[..6].try_into().unwrap()));
+                        let source = frame[26..30].try_into().unwrap();
+                        return Some((exit(index + 1, frame[..6].try_into().unwrap()), source));
                     }
                 }
             }
@@ -65,16 +72,30 @@ fn flow(firewall: &Firewall) -> Datagrams {
     udp
 }
 
-/// Waits until a datagram leaves by this link and address, and checks that lanes forward it.
+/// Starts a firewall whose slow path looks at all flows each second: then the rules judge those
+/// that leave by another link.
+fn firewall(tier: Tier, story: &str, rules: &[&str]) -> Option<Firewall> {
+    let mut firewall = Firewall::without_offload(tier, story, rules, serde_json::json!({}))?;
+    for key in ["udp_timeout", "udp_timeout_stream"] {
+        firewall.routed.set(&format!("netfilter/nf_conntrack_{key}"), "3");
+    }
+    firewall.start_offload();
+    Some(firewall)
+}
+
+/// Waits until a datagram leaves by this link and address, and the tier forwards it.
 #[track_caller]
 fn leaves_by(firewall: &Firewall, taps: &mut Taps, udp: &Datagrams, to: Exit) {
-    let before = firewall.count("forwarded");
     eventually("the datagram takes the new path", || taps.probe(udp) == Some(to));
-    assert!(firewall.count("forwarded") > before, "by the lanes");
+    eventually("the tier forwards it", || {
+        let before = firewall.count("forwarded");
+        assert_eq!(taps.probe(udp), Some(to));
+        firewall.count("forwarded") > before
+    });
 }
 
 fn r12_r13_a_flow_follows_routes_and_neighbours(tier: Tier) {
-    let Some(firewall) = Firewall::new(tier, "r12", &[RULES]) else { return };
+    let Some(firewall) = firewall(tier, "r12", &[RULES]) else { return };
     let udp = flow(&firewall);
     firewall.routed.add_hops();
     let mut taps = Taps::open(&firewall.routed.far);
@@ -115,10 +136,10 @@ fn r12_a_route_holds_for_its_type_of_service_only(tier: Tier) {
         rustix::net::sockopt::set_ip_tos(&udp.near, service).expect("the option is usual");
         taps.probe(&udp)
     };
-    let (usual, special) = (exit(1, mac(&hop_mac(1))), exit(2, mac(&hop_mac(2))));
+    let (usual, special) = (exit(1, mac(&hop_mac(1))), exit(1, mac(&hop_mac(0))));
     firewall.routed.ip(&format!("route replace 10.100.0.0/16 via {}", hop_address(1)));
     eventually("the route holds", || probe(0) == Some(usual));
-    firewall.routed.ip(&format!("route add 10.100.0.0/16 tos 0x10 via {}", hop_address(2)));
+    firewall.routed.ip(&format!("route add 10.100.0.0/16 tos 0x10 via {}", hop_address(0)));
     eventually("the route of the service holds", || probe(0x10) == Some(special));
     let before = firewall.count("forwarded");
     // The lower two bits tell of congestion, and choose no route (RFC 3168 5).
@@ -131,8 +152,49 @@ fn r12_a_route_holds_for_its_type_of_service_only(tier: Tier) {
     firewall.router.stop();
 }
 
+/// A rule for the exit would be passed by, and a source kept that belongs to another exit.
+fn r12_r22_the_rules_judge_a_flow_that_leaves_by_another_link(tier: Tier) {
+    let masquerade = "
+table ip nat {
+  chain postrouting {
+    type nat hook postrouting priority srcnat;
+    oifname { \"wire1\", \"wire2\" } masquerade
+  }
+}";
+    let forbidden = "
+table inet exits {
+  chain forward {
+    type filter hook forward priority -1;
+    oifname \"wire2\" drop
+  }
+}";
+    for is_forbidden in [true, false] {
+        let mut rules = vec![RULES, masquerade];
+        rules.extend(is_forbidden.then_some(forbidden));
+        let Some(firewall) = firewall(tier, "r12-exit", &rules) else { return };
+        firewall.routed.add_hops();
+        let udp = flow(&firewall);
+        let before = udp.exchange().expect("both arrive");
+        firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+        firewall.routed.ip(&format!("route replace 10.100.0.0/16 via {}", hop_address(2)));
+        let mut taps = Taps::open(&firewall.routed.far);
+        if is_forbidden {
+            // Not one passes, also once the slow path has looked at the flow.
+            (0..20).for_each(|_| assert_ne!(taps.probe(&udp).map(|it| it.link), Some(2)));
+        } else {
+            let by_two = exit(2, mac(&hop_mac(2)));
+            eventually("the source is that of the link", || {
+                taps.probe_source(&udp).is_some_and(|(exit, source)| {
+                    exit == by_two && IpAddr::from(source) != before.ip()
+                })
+            });
+        }
+        firewall.router.stop();
+    }
+}
+
 fn r14_r15_links_and_addresses_hold_for_flows(tier: Tier) {
-    let Some(firewall) = Firewall::new(tier, "r14", &[RULES]) else { return };
+    let Some(firewall) = firewall(tier, "r14", &[RULES]) else { return };
     let udp = flow(&firewall);
     firewall.routed.add_hops();
     let mut taps = Taps::open(&firewall.routed.far);

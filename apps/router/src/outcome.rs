@@ -44,7 +44,7 @@ pub enum Outcome {
     UnknownInterface = 17,
     /// Dropped: red for a `police` rule of the access list.
     AclPolice = 18,
-    /// Passed to Linux, like those that follow up to 27: no flow is known for the packet.
+    /// Passed to Linux, like those that follow up to 28: no flow is known for the packet.
     NoFlow = 19,
     /// The protocol has no flows: neither TCP nor UDP.
     FlowProtocol = 20,
@@ -62,6 +62,8 @@ pub enum Outcome {
     FlowsPaused = 26,
     /// The interface belongs to a VRF, whose routes the mirror does not hold.
     Vrf = 27,
+    /// The route of a flow leads to another interface than before: the rules of Linux judge it again.
+    FlowExit = 28,
     /// Passed to Linux by the mirror. The number of the [`FallbackReason`] is added.
     Mirror = 32,
 }
@@ -71,7 +73,7 @@ pub const CAUSES: usize = 64;
 
 impl Outcome {
     /// All outcomes except [`Mirror`](Self::Mirror), in numeric order.
-    pub const OWN: [Self; 28] = [
+    pub const OWN: [Self; 29] = [
         Self::Forwarded,
         Self::AclDrop,
         Self::AclNoPorts,
@@ -100,6 +102,7 @@ impl Outcome {
         Self::FlowInterface,
         Self::FlowsPaused,
         Self::Vrf,
+        Self::FlowExit,
     ];
 
     fn name(self) -> &'static str {
@@ -132,6 +135,7 @@ impl Outcome {
             Self::FlowInterface => "linux_flow_interface",
             Self::FlowsPaused => "linux_flows_paused",
             Self::Vrf => "linux_vrf",
+            Self::FlowExit => "linux_flow_exit",
             Self::Mirror => "linux_route",
         }
     }

@@ -51,6 +51,7 @@ enum outcome {
 	TCP_CLOSE,
 	FLOW_CLOSING,
 	FLOW_INTERFACE,
+	FLOW_EXIT,
 	FLOWS_PAUSED,
 	NO_NEIGHBOUR,
 	BLACKHOLE,
@@ -111,16 +112,21 @@ struct flow_state {
 	__u64 octets;
 	__u64 last_seen; // nanoseconds of CLOCK_MONOTONIC
 	__u32 serial;
-	__u32 is_closing;
+	__u32 flags;
 	// Next hop that was looked up in a generation, for a type of service; 0: none.
 	__u32 generation;
 	__u32 ingress;
+	// The first exit of the flow; 0: unknown. The rules of Linux have judged it by no other.
 	__u32 egress;
 	__u32 mtu;
 	__u8 next_hop[6];
 	__u8 exit[6];
 	__u32 service;
 };
+
+// Flags of a state: a packet that closes the connection was seen; its route leads to another exit.
+#define CLOSING 1
+#define REROUTED 2
 
 #define STATUS_WORDS 4
 
@@ -450,44 +456,55 @@ static __always_inline enum outcome look_up(struct xdp_md *xdp, struct bpf_fib_l
 
 // Looks up the next hop of a packet and the route back to its source, which must use the ingress
 // interface, as in a flow table of Linux. Linux routes a packet after its destination is translated
-// and before its source is.
+// and before its source is. A route by another exit than before is Linux's, whose rules may be such
+// that nothing leaves there, or may translate addresses.
 static __always_inline enum outcome resolve(struct xdp_md *xdp, const struct packet *packet,
 					    const struct flow *flow, struct flow_state *state)
 {
-	struct bpf_fib_lookup route = {};
+	struct bpf_fib_lookup way = {}, back = {};
 	const struct flow_key *key = &packet->key;
 	enum outcome outcome;
 
 	state->generation = 0;
-	state->service = packet->service;
-	route.tos = packet->service;
-	route.l4_protocol = key->protocol;
-	route.sport = bpf_htons(key->ports[0]);
-	route.dport = bpf_htons(flow->ports[1]);
-	route.tot_len = packet->length;
-	route.ifindex = xdp->ingress_ifindex;
-	outcome = look_up(xdp, &route, key->version, key->source, flow->destination);
+	way.tos = packet->service;
+	way.l4_protocol = key->protocol;
+	way.sport = bpf_htons(key->ports[0]);
+	way.dport = bpf_htons(flow->ports[1]);
+	way.tot_len = packet->length;
+	way.ifindex = xdp->ingress_ifindex;
+	outcome = look_up(xdp, &way, key->version, key->source, flow->destination);
 	if (outcome != FORWARDED)
 		return outcome;
-	state->egress = route.ifindex;
-	state->mtu = route.mtu_result;
-	__builtin_memcpy(state->next_hop, route.dmac, sizeof(state->next_hop));
-	__builtin_memcpy(state->exit, route.smac, sizeof(state->exit));
-	if (!bpf_map_lookup_elem(&exits, &state->egress))
-		return NOT_OUR_PORT;
+	__u32 egress = way.ifindex;
 
-	__builtin_memset(&route, 0, sizeof(route));
-	route.tos = packet->service;
-	route.l4_protocol = key->protocol;
-	route.sport = bpf_htons(flow->ports[1]);
-	route.dport = bpf_htons(key->ports[0]);
-	route.ifindex = state->egress;
-	outcome = look_up(xdp, &route, key->version, flow->destination, key->source);
+	if (!bpf_map_lookup_elem(&exits, &egress)) {
+		if (!state->egress)
+			state->egress = egress;
+		return NOT_OUR_PORT;
+	}
+
+	back.tos = packet->service;
+	back.l4_protocol = key->protocol;
+	back.sport = bpf_htons(flow->ports[1]);
+	back.dport = bpf_htons(key->ports[0]);
+	back.ifindex = egress;
+	outcome = look_up(xdp, &back, key->version, flow->destination, key->source);
 	if (outcome == NOT_FORWARDED)
 		return OWN_SOURCE;
 	if (outcome != FORWARDED)
 		return outcome;
-	state->ingress = route.ifindex;
+	if (back.ifindex != xdp->ingress_ifindex)
+		return FLOW_INTERFACE;
+	if (state->egress && state->egress != egress) {
+		state->flags |= REROUTED;
+		return FLOW_EXIT;
+	}
+	state->service = packet->service;
+	state->ingress = back.ifindex;
+	state->egress = egress;
+	state->mtu = way.mtu_result;
+	__builtin_memcpy(state->next_hop, way.dmac, sizeof(state->next_hop));
+	__builtin_memcpy(state->exit, way.smac, sizeof(state->exit));
 	return FORWARDED;
 }
 
@@ -594,11 +611,11 @@ static __always_inline enum outcome process(struct xdp_md *xdp, const struct ent
 		return TIME_TO_LIVE;
 	outcome = read_transport(transport, end, room, &packet.key);
 	if (outcome == TCP_CLOSE)
-		state->is_closing = 1;
+		state->flags |= CLOSING;
 	if (outcome != FORWARDED)
 		return outcome;
-	if (state->is_closing)
-		return FLOW_CLOSING;
+	if (state->flags)
+		return state->flags & CLOSING ? FLOW_CLOSING : FLOW_EXIT;
 	if (!state->generation || state->generation != status.generation ||
 	    state->service != packet.service || now > status.hops_until) {
 		outcome = resolve(xdp, &packet, &flow, state);

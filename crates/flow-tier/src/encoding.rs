@@ -28,6 +28,10 @@ pub(crate) const FREE: SlotWords = [0; 16];
 /// Flag of an entrance: packets may leave by their ingress interface.
 const FORWARDS_BACK: u32 = 1;
 
+/// Flags of a state: a packet that closes the connection was seen; its route leads to another exit.
+const CLOSING: u32 = 1;
+const REROUTED: u32 = 2;
+
 /// Adds words to a check, of which the first has an index.
 fn check(sum: u64, words: &[u64], first: u64) -> u64 {
     let products = (first..).zip(words).map(|(index, word)| {
@@ -157,9 +161,10 @@ pub(crate) fn lanes_of(entrance: &EntranceWords) -> Option<u32> {
 /// Adds the state of one CPU to totals, if it belongs to the insertion with this serial number.
 pub(crate) fn add_state(totals: &mut TierTotals, state: &StateWords, serial: u32) {
     let [packets, octets, last_seen, numbers, ..] = *state;
-    let [owner, is_closing]: [u32; 2] = zerocopy::transmute!(numbers);
+    let [owner, flags]: [u32; 2] = zerocopy::transmute!(numbers);
     if owner == serial {
-        *totals += TierTotals { packets, octets, last_seen, is_closing: is_closing != 0 };
+        let (is_closing, is_rerouted) = (flags & CLOSING != 0, flags & REROUTED != 0);
+        *totals += TierTotals { packets, octets, last_seen, is_closing, is_rerouted };
     }
 }
 
@@ -231,14 +236,16 @@ mod tests {
 
     #[test]
     fn state_of_an_earlier_flow_is_not_counted() {
-        let numbers: u64 = zerocopy::transmute!([7_u32, 1]);
+        let numbers: u64 = zerocopy::transmute!([7_u32, CLOSING]);
         let state = [2, 200, 30, numbers, 0, 0, 0, 0];
         let mut totals = TierTotals::default();
         add_state(&mut totals, &state, 8);
         assert_eq!(totals, TierTotals::default());
         add_state(&mut totals, &state, 7);
         add_state(&mut totals, &state, 7);
-        let wanted = TierTotals { packets: 4, octets: 400, last_seen: 30, is_closing: true };
+        let (packets, octets, last_seen) = (4, 400, 30);
+        let wanted =
+            TierTotals { packets, octets, last_seen, is_closing: true, is_rerouted: false };
         assert_eq!(totals, wanted);
     }
 }

@@ -48,6 +48,8 @@ pub enum TierOutcome {
     FlowClosing,
     /// The packet did not arrive by the interface of the route back to its source.
     FlowInterface,
+    /// The route leads to another interface than before: the rules of Linux judge the flow again.
+    FlowExit,
     /// The slow path does not permit flows: it is not running, or Linux judges them again.
     FlowsPaused,
     /// The next hop's Ethernet address is unknown.
@@ -83,7 +85,7 @@ pub struct OutcomeCount {
 
 impl TierOutcome {
     /// All outcomes in numeric order.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::Forwarded,
         Self::Group,
         Self::OtherStation,
@@ -105,6 +107,7 @@ impl TierOutcome {
         Self::TcpClose,
         Self::FlowClosing,
         Self::FlowInterface,
+        Self::FlowExit,
         Self::FlowsPaused,
         Self::NoNeighbour,
         Self::Blackhole,
@@ -142,6 +145,7 @@ impl TierOutcome {
             Self::TcpClose => "linux_tcp_close",
             Self::FlowClosing => "linux_flow_closing",
             Self::FlowInterface => "linux_flow_interface",
+            Self::FlowExit => "linux_flow_exit",
             Self::FlowsPaused => "linux_flows_paused",
             Self::NoNeighbour => "linux_no_neighbour",
             Self::Blackhole => "linux_blackhole",

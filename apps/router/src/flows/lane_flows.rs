@@ -130,8 +130,11 @@ impl LaneFlows {
                 state.close();
             }
         })?;
-        if state.is_closing() {
-            return Err(Outcome::FlowClosing);
+        if state.is_linuxs() {
+            return Err(match state.is_closing() {
+                true => Outcome::FlowClosing,
+                false => Outcome::FlowExit,
+            });
         }
         Ok(Candidate { record: found.value, state })
     }

@@ -85,6 +85,23 @@ fn check_return(back: ReturnRoute, entrance: &IngressInterface) -> Result<(), u3
 }
 
 impl Candidate<'_> {
+    /// Checks a hop that was looked up, which must have the exit of the first one: the rules of
+    /// Linux have judged the flow by no other.
+    ///
+    /// # Errors
+    /// The number of the reason why Linux gets the packet.
+    #[inline]
+    pub(crate) fn check_exit(&self, hop: Result<NextHop, u32>) -> Result<NextHop, u32> {
+        match hop {
+            Ok(hop) if self.state.reroutes(hop.link) => Err(Outcome::FlowExit as u32),
+            Err(outcome) if outcome == of_mirror(FallbackReason::NotOurPort) => {
+                self.state.leaves_elsewhere();
+                Err(outcome)
+            }
+            hop => hop,
+        }
+    }
+
     /// Remembers the hop that was looked up in a generation.
     #[inline]
     pub(crate) fn remember(&self, generation: u64, entrance: &IngressInterface, hop: &NextHop) {

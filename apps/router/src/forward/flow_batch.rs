@@ -54,7 +54,7 @@ impl<R: Routes> Context<R> {
             }
             resolver.resolve(&self.routes, turn, entrance, |at, hop| {
                 let FlowDecision::Resolve(candidate) = decisions[at] else { return };
-                decisions[at] = match hop {
+                decisions[at] = match candidate.check_exit(hop) {
                     Ok(hop) => {
                         if let Some(generation) = generation {
                             candidate.remember(generation, entrance, &hop);

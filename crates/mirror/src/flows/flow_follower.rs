@@ -438,7 +438,11 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
                 }
             }
             let Some(flow) = self.table.at(index) else { continue };
-            if totals.is_closing {
+            if totals.is_rerouted && self.settings.rejudges {
+                // The rules judge it by its new exit.
+                self.statistics.touched += 1;
+                changes.push(flow.unmark(self.settings.policy.mask));
+            } else if totals.is_closing {
                 // Linux has got that packet, but its rules may be such that it reports no states.
                 self.statistics.touched += 1;
                 changes.push(flow.touch());

@@ -7,7 +7,7 @@
 //! 4  generation of the mirror in which the hop was looked up, plus 1; 0: none
 //! 5  Ethernet address of the next hop (48 bits), port (16 bits)
 //! 6  Ethernet address of the exit (48 bits), MTU (16 bits)
-//! 7  egress interface (32 bits), route number (32 bits)
+//! 7  egress interface (32 bits), the first of the flow; route number (32 bits)
 //! ```
 
 use fastlane_core::PortId;
@@ -28,8 +28,11 @@ const DESTINATION: usize = 5;
 const SOURCE: usize = 6;
 const LINK: usize = 7;
 
-/// Flag: a packet that closes the connection was seen.
+/// Flags: a packet that closes the connection was seen; the route leads to another exit than before.
 const CLOSING: u64 = 1;
+const REROUTED: u64 = 2;
+/// Exit by an interface that is no port.
+const ELSEWHERE: u64 = u32::MAX as u64;
 
 /// Lane state of one direction of a flow.
 #[derive(Clone, Copy, Debug)]
@@ -78,12 +81,48 @@ impl<'a> FlowState<'a> {
         self.0.get(INGRESS) & CLOSING != 0
     }
 
+    /// Notes that the first exit of the flow, unless it is known, is no port.
+    #[inline]
+    pub fn leaves_elsewhere(self) {
+        if self.0.get(LINK) >> 32 == 0 {
+            self.0.set(LINK, ELSEWHERE << 32);
+        }
+    }
+
+    /// Returns true if the flow must not leave by an interface, as its first exit was another one:
+    /// the rules of Linux have judged it there only. All later packets are for Linux.
+    #[inline]
+    #[must_use]
+    pub fn reroutes(self, link: u32) -> bool {
+        let first = self.0.get(LINK) >> 32;
+        let is_other = first != 0 && first != u64::from(link);
+        if is_other {
+            self.0.set(INGRESS, self.0.get(INGRESS) | REROUTED);
+        }
+        is_other
+    }
+
+    /// Returns true if the route has led to another exit than the first one.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_rerouted(self) -> bool {
+        self.0.get(INGRESS) & REROUTED != 0
+    }
+
+    /// Returns true if later packets are for Linux: it is closing or rerouted.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_linuxs(self) -> bool {
+        self.0.get(INGRESS) & (CLOSING | REROUTED) != 0
+    }
+
     /// Returns the totals of the direction in this lane.
     #[must_use]
     pub fn totals(self) -> TierTotals {
         let [packets, octets, last_seen] =
             [PACKETS, OCTETS, LAST_SEEN].map(|word| self.0.get(word));
-        TierTotals { packets, octets, last_seen, is_closing: self.is_closing() }
+        let (is_closing, is_rerouted) = (self.is_closing(), self.is_rerouted());
+        TierTotals { packets, octets, last_seen, is_closing, is_rerouted }
     }
 
     /// Returns the hop that was looked up in this generation, if one was.

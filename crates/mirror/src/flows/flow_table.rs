@@ -53,6 +53,11 @@ impl TrackedFlow {
         ConntrackChange { mark: Some((0, 0)), ..self.change() }
     }
 
+    /// Creates a change that clears these bits of the mark.
+    pub(super) fn unmark(&self, mask: u32) -> ConntrackChange {
+        ConntrackChange { mark: Some((0, mask)), ..self.change() }
+    }
+
     fn is_tcp(&self) -> bool {
         i32::from(self.keys[0].protocol) == libc::IPPROTO_TCP
     }

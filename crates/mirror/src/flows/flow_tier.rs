@@ -29,6 +29,8 @@ pub struct TierTotals {
     pub last_seen: u64,
     /// True if a packet that closes the connection was seen.
     pub is_closing: bool,
+    /// True if the route has led to another exit than the first one.
+    pub is_rerouted: bool,
 }
 
 impl AddAssign for TierTotals {
@@ -37,6 +39,7 @@ impl AddAssign for TierTotals {
         self.octets += other.octets;
         self.last_seen = self.last_seen.max(other.last_seen);
         self.is_closing |= other.is_closing;
+        self.is_rerouted |= other.is_rerouted;
     }
 }
 
