@@ -38,7 +38,7 @@
 //! | LIUSA | a linked URR reports usage, also transitively | |
 //! | MONIT | usage before the monitoring time, in the next report | see below |
 //! | IMMER | Query URR, QAURR | in the response, with the Query URR Reference |
-//! | TERMR | the URR is removed or loses its last PDR, or the session is deleted | in the response |
+//! | TERMR | the URR or its last PDR is removed, or the session deleted | in the response |
 //!
 //! Triggers are stored in the record (`due`) even while an earlier report waits for its response: a
 //! session has one pending round of usage reports. A quota is enforced even if the URR does not ask

@@ -28,7 +28,7 @@ const DESTINATION: usize = 5;
 const SOURCE: usize = 6;
 const LINK: usize = 7;
 
-/// Flags: a packet that closes the connection was seen; the route leads to another exit than before.
+/// Flags: a packet that closes the connection was seen; the route leads to another exit.
 const CLOSING: u64 = 1;
 const REROUTED: u64 = 2;
 /// Exit by an interface that is no port.

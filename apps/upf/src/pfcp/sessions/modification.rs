@@ -2,8 +2,8 @@
 //!
 //! The last report of a URR that a request removes, or takes from its last PDR, is in the response,
 //! which is committed with the session. Packets counted after that report would be in no report. So
-//! the lanes first receive the rules without that URR. If the process is killed in between, its successor publishes what the
-//! record says.
+//! the lanes first receive the rules without that URR. If the process is killed in between, its
+//! successor publishes what the record says.
 
 use std::net::IpAddr;
 
