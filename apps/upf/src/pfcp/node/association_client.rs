@@ -36,6 +36,8 @@ struct Initiation {
     due: u64,
     pause: u64,
     is_asked: bool,
+    /// The peer has restarted and lost the association that this node knows.
+    must_renew: bool,
 }
 
 impl Initiation {
@@ -106,6 +108,23 @@ impl Initiations {
         }
     }
 
+    /// Schedules a new attempt after a peer with this address has restarted, unless it makes one
+    /// itself before.
+    pub(super) fn restarted(&mut self, now: Now, address: IpAddr) {
+        let is_its = |it: &&mut Initiation| it.is_idle() && it.addresses.contains(&address);
+        for found in self.all.iter_mut().filter(is_its) {
+            (found.must_renew, found.pause) = (true, FIRST);
+            found.due = now.monotonic.saturating_add(FIRST);
+        }
+    }
+
+    /// Notes that an association with this address has begun.
+    pub(super) fn begun(&mut self, address: IpAddr) {
+        for found in self.all.iter_mut().filter(|it| it.addresses.contains(&address)) {
+            found.must_renew = false;
+        }
+    }
+
     /// Makes all attempts due at once, after a drain.
     pub(super) fn resume(&mut self, now: Now) {
         for found in self.all.iter_mut().filter(|it| !it.is_asked) {
@@ -118,7 +137,8 @@ impl Initiations {
     }
 }
 
-/// Sends setup requests for configured associations that do not exist, unless the node drains.
+/// Sends setup requests for configured associations that do not exist, or no more for a peer that
+/// has restarted, unless the node drains.
 pub(super) fn initiate(cx: &mut NodeContext<'_>) {
     if cx.node.drain.is_active() {
         return;
@@ -127,7 +147,7 @@ pub(super) fn initiate(cx: &mut NodeContext<'_>) {
         let found = &cx.node.initiations.all[index];
         let is_there = |address: &IpAddr| cx.node.peers.known_at(*address).next().is_some();
         let address = found.addresses[found.failures % found.addresses.len()];
-        if found.addresses.iter().any(is_there) {
+        if !found.must_renew && found.addresses.iter().any(is_there) {
             continue;
         }
         let sequence = cx.node.requests.sequence();

@@ -301,7 +301,10 @@ fn removed(cx: &mut NodeContext<'_>, removal: &Removal) -> Result<Option<Vec<u8>
     let given = asked.zip(bytes.as_ref());
     let given = given.map(|(asked, bytes)| AssociationResponse { key: asked.key, bytes });
     match &removal.then {
-        RemovalStep::Begin(setup, _) => begin(cx, index, setup, given)?,
+        RemovalStep::Begin(setup, _) => {
+            begin(cx, index, setup, given)?;
+            cx.node.initiations.begun(setup.address.ip());
+        }
         RemovalStep::End => {
             let ended = ended(cx, index, asked.is_some());
             ended.map_err(|error| system_failure(cx, &error))?;
@@ -309,6 +312,9 @@ fn removed(cx: &mut NodeContext<'_>, removal: &Removal) -> Result<Option<Vec<u8>
         RemovalStep::Restored(recovery) => {
             let changed = cx.node.peers.set_recovery(index, cx.now, *recovery);
             cx.node.check(changed);
+            if let Some(found) = cx.node.peers.get(index) {
+                cx.node.initiations.restarted(cx.now, found.peer.address.ip());
+            }
             cx.node.drain.forget(index);
             cx.node.statistics.restorations += 1;
         }

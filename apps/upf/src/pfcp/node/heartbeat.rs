@@ -55,8 +55,10 @@ fn heard_of(cx: &mut NodeContext<'_>, index: u16, recovery: u32) {
     if is_newer(recovery, known) && has_survivors {
         // Its sessions are those of its SMF set, which has not restarted.
         tracing::info!("{} has restarted: its SMF set has its sessions", found.peer.node_id);
+        let address = found.peer.address.ip();
         let changed = cx.node.peers.set_recovery(index, cx.now, recovery);
         cx.node.check(changed);
+        cx.node.initiations.restarted(cx.now, address);
     } else if is_newer(recovery, known) && !cx.node.is_removing(index) {
         tracing::info!("{} has restarted: removing its sessions", found.peer.node_id);
         let (which, then) = (RemovalScope::All, RemovalStep::Restored(recovery));

@@ -100,6 +100,40 @@ fn case_11_associations_are_asked_for_by_t1_and_n1_and_then_after_a_pause() {
 }
 
 #[test]
+fn case_8_a_configured_peer_that_has_restarted_is_asked_for_an_association_again() {
+    let setups = |sent: &[_]| of(sent, MessageType::ASSOCIATION_SETUP_REQUEST);
+    let accept = |sequence, recovery| {
+        request(MessageType::ASSOCIATION_SETUP_RESPONSE, sequence, |to| {
+            to.put(&NodeId::Name(SMF_NAME));
+            to.put(&Cause::REQUEST_ACCEPTED);
+            to.put(&RecoveryTimeStamp(recovery));
+        })
+    };
+    for asks_itself in [false, true] {
+        let mut world = NodeTestbed::new(json!({ "peers": ["192.0.2.100"] }));
+        let mut out = Outbox::new();
+        world.node.tick(world.now, &mut out);
+        world.send(SMF, &accept(0, STARTED));
+        let sent = world.pass(100);
+        assert_eq!(setups(&sent), []);
+        // It answers the heartbeat, but knows no association any more.
+        world.send(SMF, &alive(beats(&sent)[0].1, STARTED + 1));
+        if asks_itself {
+            world.associate(SMF, 1, SMF_NAME, STARTED + 1);
+            assert_eq!(setups(&world.pass(90)), []);
+            continue;
+        }
+        let sent = setups(&world.pass(20));
+        assert_eq!(sent.len(), 2, "one that is repeated: {sent:?}");
+        assert!(sent.iter().all(|(_, sequence)| *sequence == sent[0].1));
+        world.send(SMF, &accept(sent[0].1, STARTED + 1));
+        assert_eq!(setups(&world.pass(90)), []);
+        assert_eq!(world.node.associations().count(), 1);
+        assert_eq!(world.node.statistics().restorations, 1);
+    }
+}
+
+#[test]
 fn a_peer_that_refuses_is_asked_again_later_and_one_that_has_asked_itself_is_not() {
     let mut world = NodeTestbed::new(json!({ "peers": ["192.0.2.100", "192.0.2.101"] }));
     world.associate(OTHER, 1, OTHER_NAME, STARTED);
