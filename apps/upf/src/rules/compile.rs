@@ -64,7 +64,7 @@ pub fn compile(session: &Session, context: &Context) -> Result<Compiled, Compile
         Some(rules) => (rules, block_packer::blocks(session, &[], others)?.1),
         None => block_packer::blocks(session, &entries, others)?,
     };
-    rules.cold.discarded = session.discarded as u32;
+    rules.cold.discarded = discarded(session);
     if let Some(DueEndMarker { peer, teid, instance, version }) = newest {
         (rules.cold.marker_peer, rules.cold.marker_teid) = (peer, teid);
         (rules.cold.marker_instance, rules.cold.marker_version) = (instance, version);
@@ -72,6 +72,13 @@ pub fn compile(session: &Session, context: &Context) -> Result<Compiled, Compile
     let LookupKeys { users, tunnels, framed } = keys;
     let PackedBlocks { blocks, untunnelled } = packed;
     Ok(Compiled { rules, blocks, untunnelled, users, tunnels, framed })
+}
+
+/// Returns the lower 32 bits of the version before which held packets are discarded; 0 if none are
+/// left. Half of the numbers later a new version would seem to be older.
+fn discarded(session: &Session) -> u32 {
+    let age = session.version.saturating_sub(session.discarded);
+    if age < 1 << 30 { session.discarded as u32 } else { 0 }
 }
 
 /// Returns the newest end marker, and the others of its version, the oldest first: one for each

@@ -70,6 +70,19 @@ fn an_ordinary_session_needs_no_block() {
 }
 
 #[test]
+fn packets_of_a_much_later_version_are_not_those_that_were_given_up() {
+    let mut session = typical(3);
+    session.urrs[0].progress.line = 3;
+    session.qers[0].line = 3;
+    for (later, is_given_up) in [(1, true), (1 << 20, true), (3 << 30, false), (9 << 32, false)] {
+        (session.discarded, session.version) = (500, 500 + later);
+        let rules = compile(&session, &context()).unwrap().rules;
+        assert_eq!(rules.gives_up(499), is_given_up, "{later} versions later");
+        assert!(!rules.gives_up(session.version as u32), "{later} versions later");
+    }
+}
+
+#[test]
 fn predefined_rules_are_tried_before_the_pdr_that_activates_them() {
     let mut session = typical(3);
     let down = session.pdrs.iter_mut().find(|pdr| pdr.source == Source::Core).unwrap();
