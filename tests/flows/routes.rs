@@ -18,6 +18,12 @@ for_each_tier!(
     r14_r15_links_and_addresses_hold_for_flows,
 );
 
+/// Lanes forward what the program on the same interface leaves to them.
+#[test]
+fn r12_r22_the_rules_judge_a_flow_of_lanes_behind_the_program() {
+    r12_r22_the_rules_judge_a_flow_that_leaves_by_another_link(Tier::BothAndLanes);
+}
+
 /// Link (1 or 2) and Ethernet address by which a datagram reaches the far host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Exit {

@@ -22,6 +22,7 @@
 #define DSCP 0xfc // of a type of service; the other bits tell of congestion (RFC 3168)
 
 #define MAX_PORTS 256
+#define MAX_CPUS 1024
 // Shortest frame without the frame check sequence, up to which frames may be padded.
 #define SHORTEST 60
 
@@ -454,6 +455,19 @@ static __always_inline enum outcome look_up(struct xdp_md *xdp, struct bpf_fib_l
 	return of_lookup(bpf_fib_lookup(xdp, route, sizeof(*route), 0));
 }
 
+// Returns the first exit of a flow, on whatever CPU it was found; 0: unknown.
+static __always_inline __u32 first_exit(const struct flow *flow)
+{
+	for (__u32 cpu = 0; cpu < MAX_CPUS && cpu < cpus; cpu++) {
+		__u32 index = flow->entry * cpus + cpu;
+		const struct flow_state *state = bpf_map_lookup_elem(&states, &index);
+
+		if (state && state->serial == flow->serial && state->egress)
+			return state->egress;
+	}
+	return 0;
+}
+
 // Looks up the next hop of a packet and the route back to its source, which must use the ingress
 // interface, as in a flow table of Linux. Linux routes a packet after its destination is translated
 // and before its source is. A route by another exit than before is Linux's, whose rules may be such
@@ -475,11 +489,16 @@ static __always_inline enum outcome resolve(struct xdp_md *xdp, const struct pac
 	outcome = look_up(xdp, &way, key->version, key->source, flow->destination);
 	if (outcome != FORWARDED)
 		return outcome;
-	__u32 egress = way.ifindex;
+	__u32 egress = way.ifindex, first = state->egress;
+
+	if (!first)
+		first = first_exit(flow);
+	int is_rerouted = first && first != egress;
 
 	if (!bpf_map_lookup_elem(&exits, &egress)) {
-		if (!state->egress)
-			state->egress = egress;
+		if (is_rerouted)
+			goto rerouted;
+		state->egress = egress;
 		return NOT_OUR_PORT;
 	}
 
@@ -495,10 +514,8 @@ static __always_inline enum outcome resolve(struct xdp_md *xdp, const struct pac
 		return outcome;
 	if (back.ifindex != xdp->ingress_ifindex)
 		return FLOW_INTERFACE;
-	if (state->egress && state->egress != egress) {
-		state->flags |= REROUTED;
-		return FLOW_EXIT;
-	}
+	if (is_rerouted)
+		goto rerouted;
 	state->service = packet->service;
 	state->ingress = back.ifindex;
 	state->egress = egress;
@@ -506,6 +523,9 @@ static __always_inline enum outcome resolve(struct xdp_md *xdp, const struct pac
 	__builtin_memcpy(state->next_hop, way.dmac, sizeof(state->next_hop));
 	__builtin_memcpy(state->exit, way.smac, sizeof(state->exit));
 	return FORWARDED;
+rerouted:
+	state->flags |= REROUTED;
+	return FLOW_EXIT;
 }
 
 // Translates the ports and the checksum of the transport header. Returns false only if it were not
@@ -674,8 +694,10 @@ int fastlane_flows(struct xdp_md *xdp)
 	const struct entrance *entrance = bpf_map_lookup_elem(&entrances, &ingress);
 	__u32 outcome = entrance ? process(xdp, entrance, length) : UNKNOWN_INTERFACE;
 
-	// Lanes, or the program that steers to them, count what they get.
-	if (entrance && entrance->lanes && outcome != FORWARDED && outcome != NO_EXIT)
+	// Lanes, or the program that steers to them, count what they get. They do not know the exits
+	// of flows here.
+	if (entrance && entrance->lanes && outcome != FORWARDED && outcome != NO_EXIT &&
+	    outcome != FLOW_EXIT)
 		bpf_tail_call(xdp, &lanes, entrance->lanes - 1);
 	struct count *count = bpf_map_lookup_elem(&outcomes, &outcome);
 
