@@ -61,7 +61,7 @@ pub fn packet_rules(data: &[u8]) {
     while let Some(Ok((header, body))) = messages.next_body() {
         search.take(header, body);
     }
-    if let Some(rule) = search.found {
+    if let Some(rule) = search.found() {
         assert!(!rule.what.is_empty() && rule.to_string().contains(&rule.what));
     }
 }

@@ -3,10 +3,12 @@
 //! no connections. Flows that lanes forward do not pass them.
 //!
 //! A rule is found by its expressions (`linux/netfilter/nf_tables.h`), in chains that forwarded
-//! packets pass. Rules behind one that accepts all established connections concern no packet of
-//! theirs, nor do those for other states (`ct state new`). Counters are no reason: they only count
+//! packets pass: those of hooks, and those to which rules jump from there. Rules behind one that
+//! accepts all established connections concern no packet of theirs, nor do those for other states
+//! (`ct state new`). Counters are no reason: they only count
 //! less. Nor are marks: the rules of routing say whether they matter.
 
+mod chain_walk;
 mod nft_rule;
 mod rule_reader;
 

@@ -4,12 +4,14 @@ use std::fmt;
 
 use fastlane_netlink::{attribute, attributes, text};
 
+mod jump;
 mod nft_set;
-mod state_map;
+mod verdict_map;
 
+pub(super) use jump::Jump;
 pub(super) use nft_set::NftSets;
 use nft_set::{TableSets, element_effect, object_effect};
-pub(super) use state_map::SetName;
+pub(super) use verdict_map::SetName;
 
 /// Attributes of a rule (`NFTA_RULE_*`).
 const TABLE: u16 = 1;
@@ -35,8 +37,9 @@ const IMMEDIATE: u16 = 2;
 const NOT_EQUAL: u32 = 1;
 /// `NFTA_LOOKUP_SET` and `NFTA_DYNSET_SET_NAME`.
 const SET: u16 = 1;
-/// `NFTA_LOOKUP_DREG`: the lookup is in a map.
+/// `NFTA_LOOKUP_DREG`: the lookup is in a map; and `NFT_REG_VERDICT`: it is one of verdicts.
 const MAPPED: u16 = 3;
+const VERDICTS: u32 = 0;
 /// `NFTA_DYNSET_EXPR` and `NFTA_DYNSET_EXPRESSIONS`: expressions of the elements that it adds.
 const ELEMENT: u16 = 7;
 const ELEMENTS: u16 = 10;
@@ -52,9 +55,10 @@ const OPTION_SOURCE: u16 = 7;
 const OF_TCP: u32 = 1;
 /// TCP options of packets with SYN alone: maximum segment size, window scale, SACK permitted.
 const SYN_OPTIONS: [u8; 3] = [2, 3, 4];
-/// Verdicts `NF_DROP` and `NF_ACCEPT`.
+/// Verdicts `NF_DROP`, `NF_ACCEPT` and `NFT_RETURN`.
 const DROP: u32 = 0;
 const ACCEPT: u32 = 1;
+const RETURN: u32 = 5_u32.wrapping_neg();
 /// Key `NFT_CT_STATE`, and those of volume: `NFT_CT_PKTS`, `NFT_CT_BYTES`, `NFT_CT_AVGPKT`.
 const STATE: u32 = 0;
 const VOLUME: std::ops::RangeInclusive<u32> = 14..=16;
@@ -132,7 +136,13 @@ pub(super) struct NftRule {
     pub(super) is_for_others: bool,
     /// True if it accepts all of their packets.
     pub(super) accepts_all: bool,
-    /// Map by the state of the connection, of which the elements are unknown.
+    /// True if all of their packets match.
+    pub(super) is_for_all: bool,
+    /// Chains to which it leads.
+    pub(super) jumps: Vec<Jump>,
+    /// True if the way returns to the rule that has led to the chain.
+    pub(super) returns: bool,
+    /// Map of verdicts of which the elements are unknown.
     pub(super) unknown_map: Option<String>,
 }
 
@@ -144,7 +154,7 @@ impl NftRule {
         let place = ChainName { family, table: name(TABLE)?, chain: name(CHAIN)? };
         let handle = attribute(rule, HANDLE).and_then(|it| it.first_chunk().copied());
         let sets = sets.of_table(family, &place.table);
-        let mut reading = Reading { sets, ..Reading::default() };
+        let mut reading = Reading { sets, fast, ..Reading::default() };
         let list = attribute(rule, EXPRESSIONS).unwrap_or_default();
         for (_, expression) in attributes(list) {
             let name = attribute(expression, NAME).map(text).unwrap_or_default();
@@ -155,16 +165,14 @@ impl NftRule {
             place,
             handle: handle.map_or(0, u64::from_be_bytes),
             is_for_others: reading.states.is_some_and(|states| states & fast == 0),
-            accepts_all: reading.accepts_all(fast),
+            accepts_all: reading.is_for(reading.accepted) && reading.effect.is_none(),
+            is_for_all: reading.is_for(u32::MAX) && !reading.leads_some,
+            jumps: reading.jumps,
+            returns: reading.returns,
             unknown_map: reading.unknown_map,
             drops: reading.drops,
             effect: reading.effect,
         })
-    }
-
-    /// Returns true if it acts on each of their packets that reaches it.
-    pub(super) fn acts(&self) -> bool {
-        self.effect.is_some() && !self.is_for_others
     }
 }
 
@@ -173,6 +181,8 @@ impl NftRule {
 struct Reading<'a> {
     /// Sets of the table of the rule.
     sets: TableSets<'a>,
+    /// States of connections that may be fast.
+    fast: u32,
     effect: Option<String>,
     /// States of connections for which it is, if it looks at nothing but them.
     states: Option<u32>,
@@ -182,8 +192,12 @@ struct Reading<'a> {
     mask: Option<u32>,
     /// It matches more than states.
     has_other_matches: bool,
-    /// Map by the state of the connection, of which the elements are unknown.
+    /// Map of verdicts of which the elements are unknown.
     unknown_map: Option<String>,
+    jumps: Vec<Jump>,
+    /// Packets of some states only go that way.
+    leads_some: bool,
+    returns: bool,
     /// States of connections whose packets it accepts.
     accepted: u32,
     drops: bool,
@@ -207,12 +221,12 @@ impl Reading<'_> {
             }
             "bitwise" | "counter" | "last" => {}
             "cmp" => self.compare(mask, data),
-            "lookup" if was_state && attribute(data, MAPPED).is_some() => {
-                self.look_up_state(data);
-                self.look_up(data);
-            }
             "lookup" => {
-                self.has_other_matches = true;
+                if attribute(data, MAPPED).and_then(be32) == Some(VERDICTS) {
+                    self.look_up_verdict(data, was_state);
+                } else {
+                    self.has_other_matches = true;
+                }
                 self.look_up(data);
             }
             "dynset" => {
@@ -221,9 +235,11 @@ impl Reading<'_> {
             }
             "immediate" => {
                 let verdict = attribute(data, IMMEDIATE).and_then(|it| attribute(it, VERDICT));
+                self.jumps.extend(verdict.and_then(Jump::read));
                 let verdict = verdict.and_then(|it| attribute(it, 1)).and_then(be32);
                 self.accepted |= if verdict == Some(ACCEPT) { u32::MAX } else { 0 };
                 self.drops |= verdict == Some(DROP);
+                self.returns |= verdict == Some(RETURN);
             }
             "meta" if attribute(data, META_SOURCE).is_some() => {
                 if key().is_none_or(|key| !HARMLESS.contains(&key)) {
@@ -261,16 +277,23 @@ impl Reading<'_> {
         }
     }
 
-    /// Takes the lookup of the state of the connection in a map of verdicts.
-    fn look_up_state(&mut self, data: &[u8]) {
+    /// Takes the lookup of the state of the connection, or of something else, in a map of verdicts.
+    fn look_up_verdict(&mut self, data: &[u8], is_state: bool) {
         let name = attribute(data, SET).map(text).unwrap_or_default();
-        match self.sets.of_states(&name) {
-            Some(map) => {
-                self.states = Some(map.states() & self.states.unwrap_or(u32::MAX));
-                self.accepted |= map.accepted();
-            }
-            None => (self.has_other_matches, self.unknown_map) = (true, Some(name)),
+        self.has_other_matches |= !is_state;
+        let Some(map) = self.sets.of_verdicts(&name) else {
+            (self.has_other_matches, self.unknown_map) = (true, Some(name));
+            return;
+        };
+        if !is_state {
+            self.jumps.extend(map.jumps().cloned());
+            return;
         }
+        self.states = Some(map.states() & self.states.unwrap_or(u32::MAX));
+        self.accepted |= map.accepted();
+        let before = self.jumps.len();
+        self.jumps.extend(map.jumps_of(self.fast).cloned());
+        self.leads_some |= self.jumps.len() > before;
     }
 
     /// Takes the update of a set. The rule has expressions for its elements unless the set has.
@@ -341,9 +364,10 @@ impl Reading<'_> {
         }
     }
 
-    fn accepts_all(&self, fast: u32) -> bool {
-        let accepted = self.accepted & self.states.unwrap_or(u32::MAX);
-        accepted & fast == fast && !self.has_other_matches && self.effect.is_none()
+    /// Returns true if packets of all fast connections match, of those with these states.
+    fn is_for(&self, states: u32) -> bool {
+        let matched = states & self.states.unwrap_or(u32::MAX);
+        matched & self.fast == self.fast && !self.has_other_matches
     }
 }
 

@@ -1,14 +1,14 @@
 //! Dumps of chains, sets and rules, and the search in them.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::io;
 
 use fastlane_netlink::{Request, attribute, text};
 use rustix::io::Errno;
 
-use super::nft_rule::{
-    ChainName, ESTABLISHED, NEW, NftRule, NftSets, PerPacketRule, SetName, be32,
-};
+use super::PerPacketRule;
+use super::chain_walk::{Chains, HookKind};
+use super::nft_rule::{ChainName, ESTABLISHED, NEW, NftRule, NftSets, SetName, be32};
 use crate::message::Header;
 use crate::socket::Socket;
 
@@ -70,7 +70,7 @@ pub fn per_packet_rule(one_way: bool) -> io::Result<Option<PerPacketRule>> {
             && dumper.dump_elements(&maps, &mut search)?
             && dumper.dump(GET_RULES, &mut search)?;
         if is_whole && search.unknown_maps.is_empty() {
-            return Ok(search.found);
+            return Ok(search.found());
         }
         maps.append(&mut search.unknown_maps);
     }
@@ -82,24 +82,25 @@ pub fn per_packet_rule(one_way: bool) -> io::Result<Option<PerPacketRule>> {
 pub(crate) struct RuleSearch {
     /// States of such connections.
     fast: u32,
-    /// Chains that their packets do not pass, or not further.
-    passed: HashSet<ChainName>,
-    /// Chains of devices, which know no connections: what they drop they drop of all.
-    of_devices: HashSet<ChainName>,
+    /// Chains that their packets may pass.
+    chains: Chains,
     /// Sets, of which rules may be about each packet.
     sets: NftSets,
-    /// Maps by the state of a connection that rules refer to, of which the elements are unknown.
+    /// Maps of verdicts that rules refer to, of which the elements are unknown.
     unknown_maps: BTreeSet<SetName>,
-    /// First rule found.
-    pub(crate) found: Option<PerPacketRule>,
 }
 
 impl RuleSearch {
     /// Creates a search. `one_way`: connections without a reply may be fast.
     pub(crate) fn new(one_way: bool) -> Self {
-        let (passed, of_devices, sets, unknown_maps, found) = Default::default();
+        let (chains, sets, unknown_maps) = Default::default();
         let fast = if one_way { ESTABLISHED | NEW } else { ESTABLISHED };
-        Self { fast, passed, of_devices, sets, unknown_maps, found }
+        Self { fast, chains, sets, unknown_maps }
+    }
+
+    /// Returns the first rule that acts on each packet, of those that were taken.
+    pub(crate) fn found(&self) -> Option<PerPacketRule> {
+        self.chains.find()
     }
 
     /// Takes a message of a dump of chains, sets or rules.
@@ -118,39 +119,29 @@ impl RuleSearch {
         }
     }
 
-    /// Notes a chain of a device, or one that the packets do not pass: of packets for or from this
-    /// host, or for the first packet of a connection.
+    /// Takes a chain. Forwarded packets do not pass those for packets for or from this host, and
+    /// only the first packet of a connection passes those for addresses.
     fn take_chain(&mut self, family: u8, chain: &[u8]) {
         let name = |kind| attribute(chain, kind).map(text);
         let hook = attribute(chain, HOOK).and_then(|it| attribute(it, NUMBER)).and_then(be32);
-        let is_local = family != NETDEV && hook.is_some_and(|hook| LOCAL.contains(&hook));
+        let (Some(hook), Some(table), Some(chain)) = (hook, name(TABLE), name(NAME)) else {
+            return;
+        };
+        let is_of_device = family == NETDEV || hook == INGRESS;
         let is_nat = name(KIND).is_some_and(|kind| kind == "nat");
-        let (Some(table), Some(chain)) = (name(TABLE), name(NAME)) else { return };
-        let place = ChainName { family, table, chain };
-        if family == NETDEV || hook == Some(INGRESS) {
-            self.of_devices.insert(place);
-        } else if is_local || is_nat {
-            self.passed.insert(place);
+        if !is_of_device && (LOCAL.contains(&hook) || is_nat) {
+            return;
         }
+        let kind = if is_of_device { HookKind::Device } else { HookKind::Way };
+        self.chains.hooks.push((ChainName { family, table, chain }, kind));
     }
 
     fn take_rule(&mut self, family: u8, rule: &[u8]) {
         let Some(mut rule) = NftRule::read(family, rule, &self.sets, self.fast) else { return };
-        if self.found.is_some() || self.passed.contains(&rule.place) {
-            return;
-        }
         if let Some(set) = rule.unknown_map.take() {
             self.unknown_maps.insert(SetName { family, table: rule.place.table.clone(), set });
         }
-        if rule.drops && self.of_devices.contains(&rule.place) {
-            rule.effect.get_or_insert_with(|| "drop".to_owned());
-        }
-        if rule.acts() {
-            let NftRule { place, handle, effect, .. } = rule;
-            self.found = effect.map(|what| PerPacketRule { what, place, handle });
-        } else if rule.accepts_all {
-            self.passed.insert(rule.place);
-        }
+        self.chains.push(rule);
     }
 }
 
@@ -167,8 +158,7 @@ impl Dumper {
         self.take(Request::new(kind, libc::NLM_F_DUMP, &[family, 0, 0, 0]), search)
     }
 
-    /// Dumps the elements of maps by the state of a connection. Returns false if changes
-    /// interrupted it.
+    /// Dumps the elements of maps of verdicts. Returns false if changes interrupted it.
     fn dump_elements(
         &mut self,
         maps: &BTreeSet<SetName>,
@@ -425,7 +415,7 @@ mod tests {
             }
             ",
         );
-        assert_eq!(per_packet_rule(false).unwrap().map(|rule| rule.place.family), Some(5));
+        assert_eq!(per_packet_rule(false).unwrap(), None, "nothing leads there");
         // Chains of devices know no connections.
         let of_device = |hook: &str, rule: &str| {
             let chain = format!("type filter hook {hook} device lo priority 0; {rule};");
@@ -436,6 +426,7 @@ mod tests {
             let found = of_device(hook, "ip saddr 10.0.0.1 drop");
             assert_eq!(found.as_deref(), Some("drop"), "{hook}");
             assert_eq!(of_device(hook, "ip saddr 10.0.0.1 accept"), None, "{hook}");
+            assert_eq!(of_device(hook, "limit rate 1/second").as_deref(), Some("limit"), "{hook}");
         }
         assert_eq!(found("ingress device lo", "ip saddr 10.0.0.1 drop").as_deref(), Some("drop"));
         assert_eq!(
@@ -443,5 +434,50 @@ mod tests {
             None,
             "the first packet did not pass"
         );
+    }
+
+    /// Chains as ufw and firewalld have them: a rule that accepts is in one, limits are in others.
+    #[test]
+    fn packets_are_followed_through_chains() {
+        if !private("packet-rules-through-chains") {
+            return;
+        }
+        let of = |chains: &str, forward: &str| {
+            let hook = "type filter hook forward priority 0; policy drop;";
+            load(&format!("table ip t {{\n{chains}\nchain c {{\n{hook}\n{forward}\n}}\n}}\n"));
+            per_packet_rule(false).unwrap().map(|rule| rule.place.chain)
+        };
+        let chains = "
+            chain accepts { ct state established,related accept; }
+            chain some { tcp dport 80 accept; }
+            chain back { ct state established return; limit rate 1/second accept; }
+            chain logs { limit rate 1/second log; }
+            chain deep { jump accepts; limit rate 1/second accept; }
+            chain zones { iifname vmap { \"a\" : jump some, \"b\" : goto logs }; }
+            ";
+        for (forward, wanted) in [
+            ("jump accepts\njump logs", None),
+            ("jump logs\njump accepts", Some("logs")),
+            ("jump some\njump logs", Some("logs")),
+            ("tcp dport 80 jump accepts\njump logs", Some("logs")),
+            ("jump back\njump some", None),
+            ("jump back\njump logs", Some("logs")),
+            ("jump deep\njump logs", None),
+            ("goto some\njump logs", None),
+            ("iifname \"a\" goto some\njump logs", Some("logs")),
+            ("jump zones", Some("logs")),
+            ("jump accepts\njump zones", None),
+            (
+                "ct state vmap { established : goto some, new : goto accepts }\njump logs",
+                Some("logs"),
+            ),
+            ("ct state vmap { established : accept, new : goto logs }", None),
+            ("ct state vmap { established : jump some, new : drop }\njump logs", Some("logs")),
+            ("ct state vmap { established : jump logs, new : drop }", Some("logs")),
+            ("ct state vmap { established : accept, new : drop }\njump logs", None),
+            ("accept", None),
+        ] {
+            assert_eq!(of(chains, forward).as_deref(), wanted, "{forward}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use fastlane_netlink::{attribute, attributes, text};
 
-use super::state_map::{SetName, StateMap};
+use super::verdict_map::{SetName, VerdictMap};
 use super::{be32, is_effect};
 
 /// Attributes of a set (`NFTA_SET_*`).
@@ -37,8 +37,8 @@ type Effects = HashMap<String, Option<String>>;
 #[derive(Clone, Debug, Default)]
 struct Table {
     effects: Effects,
-    /// Maps by the state of a connection, of which the elements are known.
-    state_maps: HashMap<String, StateMap>,
+    /// Maps of verdicts, of which the elements are known.
+    verdict_maps: HashMap<String, VerdictMap>,
 }
 
 /// Sets and maps of all tables.
@@ -62,21 +62,21 @@ impl NftSets {
         table.effects.insert(name, effect);
     }
 
-    /// Notes a map by the state of a connection, whose elements follow if it has any.
+    /// Notes a map of verdicts, whose elements follow if it has any.
     pub(crate) fn expect_elements(&mut self, name: &SetName) {
-        self.state_map(name);
+        self.verdict_map(name);
     }
 
-    fn state_map(&mut self, name: &SetName) -> &mut StateMap {
+    fn verdict_map(&mut self, name: &SetName) -> &mut VerdictMap {
         let SetName { family, table, set } = name.clone();
         let table = self.tables.entry(TableName { family, table }).or_default();
-        table.state_maps.entry(set).or_default()
+        table.verdict_maps.entry(set).or_default()
     }
 
     /// Takes the attributes of a list of elements.
     pub(crate) fn take_elements(&mut self, family: u8, message: &[u8]) {
         if let Some((name, list)) = SetName::of_elements(family, message) {
-            self.state_map(&name).take(list);
+            self.verdict_map(&name).take(list);
         }
     }
 
@@ -96,9 +96,9 @@ impl<'a> TableSets<'a> {
         self.0?.effects.get(name)?.as_deref()
     }
 
-    /// Returns a map by the state of a connection, if its elements are known.
-    pub(super) fn of_states(self, name: &str) -> Option<StateMap> {
-        self.0?.state_maps.get(name).copied()
+    /// Returns a map of verdicts, if its elements are known.
+    pub(super) fn of_verdicts(self, name: &str) -> Option<&'a VerdictMap> {
+        self.0?.verdict_maps.get(name)
     }
 
     /// Returns what the objects of a map do to each packet. An unknown map may have limits.

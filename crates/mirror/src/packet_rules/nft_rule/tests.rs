@@ -41,6 +41,10 @@ fn states(states: u16, inverted: u16) -> Vec<u8> {
     info
 }
 
+fn acts(rule: &NftRule) -> bool {
+    rule.effect.is_some() && !rule.is_for_others
+}
+
 #[test]
 fn matches_and_targets_of_iptables_are_known() {
     let read = |expressions: &[(&str, &str, &[u8])], accepts| {
@@ -51,15 +55,15 @@ fn matches_and_targets_of_iptables_are_known() {
     assert!(!read(&[established], false).accepts_all);
     assert!(!read(&[("match", "conntrack", &states(2, 1))], true).accepts_all);
     assert!(!read(&[established, ("match", "tcp", &[0; 16])], true).accepts_all);
-    assert!(read(&[("target", "LOG", &[0; 32])], false).acts());
-    assert!(read(&[established, ("match", "limit", &[0; 40])], true).acts());
-    assert!(!read(&[("match", "conntrack", &states(8, 0)), ("target", "LOG", &[])], true).acts());
-    assert!(!read(&[("target", "TCPMSS", &[0; 2])], false).acts());
+    assert!(acts(&read(&[("target", "LOG", &[0; 32])], false)));
+    assert!(acts(&read(&[established, ("match", "limit", &[0; 40])], true)));
+    assert!(!acts(&read(&[("match", "conntrack", &states(8, 0)), ("target", "LOG", &[])], true)));
+    assert!(!acts(&read(&[("target", "TCPMSS", &[0; 2])], false)));
     for target in ["TEE", "ECN", "TCPOPTSTRIP"] {
-        assert!(read(&[("target", target, &[0; 32])], false).acts(), "{target}");
+        assert!(acts(&read(&[("target", target, &[0; 32])], false)), "{target}");
     }
-    assert!(read(&[("match", "rateest", &[0; 160])], true).acts());
-    assert!(!read(&[("match", "tcp", &[0; 16])], true).acts());
+    assert!(acts(&read(&[("match", "rateest", &[0; 160])], true)));
+    assert!(!acts(&read(&[("match", "tcp", &[0; 16])], true)));
     assert_eq!(NftRule::read(2, &[], &NftSets::default(), ESTABLISHED), None);
 }
 

@@ -1,7 +1,10 @@
-//! Maps of verdicts by the state of a connection (`ct state vmap`).
+//! Maps of verdicts (`vmap`), by the state of a connection or by others.
+
+use std::collections::BTreeMap;
 
 use fastlane_netlink::{attribute, attributes, text};
 
+use super::jump::Jump;
 use super::{ACCEPT, VALUE, VERDICT, be32, ne32};
 
 /// Attributes of a list of elements (`NFTA_SET_ELEM_LIST_*`).
@@ -37,17 +40,19 @@ impl SetName {
     }
 }
 
-/// Verdicts of a map for packets by the state of their connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct StateMap {
+/// Verdicts of a map. Those by state hold if the state of a connection is looked up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct VerdictMap {
     /// States of its elements, and those of elements that accept.
     known: u32,
     accepted: u32,
     /// True if the element for all other states accepts; `None` if there is none.
     accepts_others: Option<bool>,
+    /// Chains to which it leads, each with the states of its elements.
+    jumps: BTreeMap<Jump, u32>,
 }
 
-impl StateMap {
+impl VerdictMap {
     /// Takes the elements of a list.
     pub(super) fn take(&mut self, list: &[u8]) {
         for (_, element) in attributes(list) {
@@ -55,6 +60,9 @@ impl StateMap {
             let accepts = verdict.and_then(|it| attribute(it, CODE)).and_then(be32) == Some(ACCEPT);
             let flags = attribute(element, FLAGS).and_then(be32).unwrap_or(0);
             let key = attribute(element, KEY).and_then(|it| attribute(it, VALUE)).and_then(ne32);
+            if let Some(jump) = verdict.and_then(Jump::read) {
+                *self.jumps.entry(jump).or_default() |= key.unwrap_or(u32::MAX);
+            }
             if flags & CATCH_ALL != 0 {
                 self.accepts_others = Some(accepts);
             } else if let Some(state) = key {
@@ -62,6 +70,15 @@ impl StateMap {
                 self.accepted |= if accepts { state } else { 0 };
             }
         }
+    }
+
+    /// Returns the chains to which it leads, and those to which it leads packets with these states.
+    pub(super) fn jumps(&self) -> impl Iterator<Item = &Jump> {
+        self.jumps.keys()
+    }
+
+    pub(super) fn jumps_of(&self, states: u32) -> impl Iterator<Item = &Jump> {
+        self.jumps.iter().filter(move |(_, of)| *of & states != 0).map(|(jump, _)| jump)
     }
 
     /// Returns the states for which it has a verdict.
@@ -105,9 +122,9 @@ mod tests {
     }
 
     /// Returns the map of a message; `None` if it names none.
-    fn map(message: &[u8]) -> Option<StateMap> {
+    fn map(message: &[u8]) -> Option<VerdictMap> {
         let (_, list) = SetName::of_elements(2, message)?;
-        let mut map = StateMap::default();
+        let mut map = VerdictMap::default();
         map.take(list);
         Some(map)
     }
