@@ -69,10 +69,13 @@ fn two_pods_that_share_a_claim_exchange_packets_over_memif() {
         assert!(Instant::now() < end, "the traffic does not end: {}", client.log());
         std::thread::sleep(Duration::from_millis(500));
     }
-    // The table goes to standard error, which is in the log too.
+    // The table goes to standard error, whose lines are in the log too, also between those of the
+    // report. They begin with words.
     let log = client.log();
     let report = log.find("\n{").map_or(&log[..], |start| &log[start..]);
-    let mut values = serde_json::Deserializer::from_str(report).into_iter::<Value>();
+    let is_word = |line: &&str| line.trim_start().starts_with(|first: char| first.is_alphabetic());
+    let report: String = report.lines().filter(|line| !is_word(line)).collect();
+    let mut values = serde_json::Deserializer::from_str(&report).into_iter::<Value>();
     let report = values.next().and_then(Result::ok).unwrap_or_else(|| panic!("{log}"));
     Report(report).assert_intact();
     assert_eq!(server.totals().wire("received_packets"), packets);
