@@ -249,6 +249,7 @@ impl Service for AppService {
         }
         if self.holder.as_ref().is_some_and(|it| std::ptr::eq(it.as_ref(), client)) {
             self.holder = None;
+            self.resources.handover.iter().for_each(|it| it.holder_disconnected());
         }
     }
 

@@ -54,8 +54,8 @@ pub(crate) struct Handover {
     offer: Mutex<Offer>,
     /// True if all tables and message rings were themselves inherited.
     pub(crate) is_inherited: bool,
-    /// True once a holder or the service manager has the descriptors.
-    pub(crate) is_held: AtomicBool,
+    /// True while a holder that has the descriptors is connected.
+    has_holder: AtomicBool,
     /// Session of the application, beside which a holder listens; empty in a holder.
     session: PathBuf,
     /// Service manager that stores the descriptors.
@@ -102,9 +102,9 @@ impl Handover {
 
     /// Creates the handover of a holder.
     pub(crate) fn of(offer: Offer) -> Self {
-        let (offer, is_held) = (Mutex::new(offer), AtomicBool::new(false));
+        let (offer, has_holder) = (Mutex::new(offer), AtomicBool::new(false));
         let (session, stored_by) = (PathBuf::new(), OnceLock::new());
-        Self { offer, is_inherited: true, is_held, session, stored_by }
+        Self { offer, is_inherited: true, has_holder, session, stored_by }
     }
 
     /// Returns the descriptors with their meaning.
@@ -143,7 +143,12 @@ impl Handover {
     /// Returns true if a holder or the service manager has the descriptors, so that a successor may
     /// continue with them.
     pub(crate) fn is_held(&self) -> bool {
-        self.is_held.load(Ordering::Relaxed)
+        self.has_holder.load(Ordering::Relaxed) || self.stored_by.get().is_some()
+    }
+
+    /// Records that the holder has disconnected, and its descriptors are closed.
+    pub(crate) fn holder_disconnected(&self) {
+        self.has_holder.store(false, Ordering::Relaxed);
     }
 
     /// Returns the reply to a holder, or of a holder: the manifest and the descriptors from number
@@ -152,7 +157,7 @@ impl Handover {
         let offer = self.offer();
         let body = serde_json::to_vec(&offer.manifest).map_err(|error| error.to_string())?;
         let descriptors = offer.descriptors.iter().skip(from).take(DESCRIPTORS_PER_REPLY);
-        self.is_held.store(true, Ordering::Relaxed);
+        self.has_holder.store(true, Ordering::Relaxed);
         Ok(Reply { kind: Kind::Handover, body, descriptors: descriptors.cloned().collect() })
     }
 }
@@ -279,8 +284,6 @@ impl Takeover {
         let mut store = std::mem::take(&mut self.store);
         let service_manager = Arc::new(self.service_manager.take()?);
         if store.replace(&service_manager, current) {
-            // Set also if a holder has asked already.
-            current.is_held.store(true, Ordering::Relaxed);
             let _ = current.stored_by.set(Arc::clone(&service_manager)); // there is one start
         }
         Some(service_manager)

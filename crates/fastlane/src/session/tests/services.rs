@@ -13,11 +13,16 @@ use fastlane_testing::skip;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
+use serde_json::json;
 
 use super::super::protocol::{Kind, message};
 use super::super::transfer::receive;
 use super::super::*;
 use super::application;
+use crate::app_service::SessionResources;
+use crate::describe::Description;
+use crate::handover::{Handover, Manifest, Offer};
+use crate::open::PortManifest;
 
 /// Service whose replies to requests for shards wait for a permission.
 struct Waiting {
@@ -185,4 +190,42 @@ fn memory_that_another_user_could_take_away_is_refused() {
     let open = open.as_fd().try_clone_to_owned().unwrap();
     let error = ask(0, small, open, Kind::Tables).unwrap_err().to_string();
     assert!(error.contains("counters are not sealed"), "{error}");
+}
+
+/// Returns a handover that offers a port, which is this descriptor.
+fn offering(port: OwnedFd) -> Handover {
+    let manifest: Manifest = serde_json::from_value(json!({
+        "release": "1", "program": "test", "configuration": null, "tables": [],
+        "ports": (PortManifest::default(), 0), "messages": null, "descriptors": 1,
+    }))
+    .unwrap();
+    Handover::of(Offer { manifest, descriptors: vec![Arc::new(port)] })
+}
+
+#[test]
+fn the_ports_are_held_only_while_their_holder_is_connected() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.sock");
+    let port = memfd_create("port", MemfdFlags::CLOEXEC).unwrap();
+    let handover = Arc::new(offering(port));
+    let resources =
+        SessionResources { handover: Some(Arc::clone(&handover)), ..SessionResources::default() };
+    let (description, counters) =
+        (Description::new(application()), Counters::create(2, 1).unwrap());
+    let reservation = Reservation::new(&path).unwrap();
+    let session = Session::serve(reservation, description, &counters, resources).unwrap();
+    for _ in 0..2 {
+        assert!(!handover.is_held());
+        let holder = connect(&path).unwrap();
+        holder.ask::<_, Manifest>(Kind::Handover, &HandoverRequest::from(0)).unwrap();
+        assert!(handover.is_held());
+        drop(holder);
+        let end = Instant::now() + Duration::from_secs(20);
+        // An end that leaves the ports to a holder that has none would lose frames uncounted.
+        while handover.is_held() {
+            assert!(Instant::now() < end, "the holder has gone");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    drop(session);
 }
