@@ -97,6 +97,11 @@ impl Queue for XskQueue {
         self.with(pool).is_some_and(|open| open.flush(pool))
     }
 
+    /// Returns true if frames wait in the receive ring. Its socket is an interrupt as it is.
+    fn arm(&mut self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.rings.receive.pending() > 0)
+    }
+
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {
         self.open.as_ref().map(|open| open.socket.as_fd())
     }

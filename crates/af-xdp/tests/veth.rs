@@ -93,6 +93,30 @@ fn a_ring_that_is_nearly_full_and_becomes_fuller_is_congested() {
     });
 }
 
+#[test]
+fn frames_in_the_receive_ring_keep_their_lane_from_waiting() {
+    in_namespace("frames_in_the_receive_ring_keep_their_lane_from_waiting", || {
+        veth("ours", "peer", 1);
+        let mut peer = wire("peer");
+        let mut pool = pool(2048);
+        let mut device = device(settings("ours", Mode::NativeCopy));
+        let queue = &mut open(&mut pool, &mut device, vec![0])[0].handle;
+        let mut burst = Burst::new(32);
+        assert!(!queue.arm());
+        (0..40).for_each(|number| assert!(peer.send(&frame(number, 60))));
+        let mut received = 0;
+        while received < 40 {
+            assert!(until(|| 0, || queue.arm()), "{received} of 40 were received");
+            queue.receive(&mut burst, &mut pool);
+            received += burst.len();
+            burst.clear(&mut pool);
+        }
+        assert!(!queue.arm());
+        queue.close(&mut pool);
+        assert!(!queue.arm());
+    });
+}
+
 /// Runs one turn of a bridge: forwards frames between the two queues. Returns the amount of work
 /// done.
 fn cross(queues: &mut [XskQueue], burst: &mut Burst, pool: &mut Pool) -> usize {

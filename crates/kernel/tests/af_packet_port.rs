@@ -120,6 +120,24 @@ fn a_datagram_comes_back_whole() {
     echo.close();
 }
 
+#[test]
+fn a_frame_in_the_ring_keeps_its_lane_from_waiting() {
+    let Some(hosts) = Hosts::new("") else { return };
+    let socket = peer_socket(&hosts);
+    let mut echo = Echo::claiming();
+    for count in 1..=2 {
+        assert!(!echo.queue.arm());
+        socket.send(b"frame").unwrap();
+        assert!(wakes(&echo.queue) && echo.queue.arm());
+        echo.see(count);
+    }
+    socket.send(b"frame").unwrap();
+    assert!(wakes(&echo.queue));
+    echo.queue.close(&mut echo.pool);
+    assert!(!echo.queue.arm(), "nobody can receive it");
+    echo.close();
+}
+
 /// Returns true if Linux reports that no socket listens.
 fn is_refused(socket: &UdpSocket) -> bool {
     socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();

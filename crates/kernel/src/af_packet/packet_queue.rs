@@ -115,6 +115,11 @@ impl Queue for AfPacketQueue {
         TxMemory::Any
     }
 
+    /// Returns true if a frame waits in the ring. The socket is an interrupt as it is.
+    fn arm(&mut self) -> bool {
+        self.open.as_ref().is_some_and(|(ring, _)| ring.has_received(self.next))
+    }
+
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {
         self.open.as_ref().map(|(_, socket)| socket.as_fd())
     }

@@ -133,6 +133,11 @@ impl Ring {
         unsafe { AtomicU32::from_ptr(slot.cast().as_ptr()) }
     }
 
+    /// Returns true if the kernel has filled the slot at a position.
+    pub(super) fn has_received(&self, position: u32) -> bool {
+        self.status(self.slot(position)).load(Ordering::Acquire) & USER != 0
+    }
+
     /// Returns the frame at a position, if the kernel has filled the slot. It stays valid until
     /// [`give_back`](Self::give_back).
     #[inline]
