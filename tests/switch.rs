@@ -2,7 +2,7 @@
 //! part, and what cannot be is refused and changes nothing.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fastlane_tests::{
     Application, Echo, LEFT, Lab, Mechanism, Process, Report, binary, eventually, measure,
@@ -135,6 +135,18 @@ fn what_is_labelled_for_linux_enters_by_the_way_of_the_present_driver() {
     application.stop();
 }
 
+/// Starts a peer that joins a memif socket to the interface `far`.
+fn bridge(lab: &Lab, socket: &str) -> Application {
+    let peer = json!({
+        "ports": {
+            "wire": {"driver": {"memif": {"socket": socket, "role": "server"}}},
+            "far": {"driver": Mechanism::Packet.on("far")},
+        },
+    });
+    lab.wire("far");
+    Application::start(lab, &lab.left, Path::new(env!("CARGO_BIN_EXE_relay")), peer)
+}
+
 #[test]
 fn a_port_moves_to_memif_and_back_and_follows_its_interface_then() {
     let Some(lab) = Lab::new("switch-memif", 1) else { return };
@@ -151,15 +163,7 @@ fn a_port_moves_to_memif_and_back_and_follows_its_interface_then() {
     let reason = macswap.switch("wire", &["memif", &path, "role=client"]).expect_err("nobody");
     assert!(reason.contains("no peer has connected within"), "{reason}");
     Echo::new(&lab.right, "wire0").once();
-    // The peer joins its socket to another interface.
-    let peer = json!({
-        "ports": {
-            "wire": {"driver": {"memif": {"socket": socket, "role": "server"}}},
-            "far": {"driver": Mechanism::Packet.on("far")},
-        },
-    });
-    lab.wire("far");
-    let bridge = Application::start(&lab, &lab.left, Path::new(env!("CARGO_BIN_EXE_relay")), peer);
+    let bridge = bridge(&lab, &socket);
     let report = switch(&macswap, &["memif", &path, "role=client"]);
     assert!(report["now"].as_str().is_some_and(|now| now.starts_with("memif")), "{report}");
     Echo::new(&lab.right, "far").once();
@@ -167,6 +171,19 @@ fn a_port_moves_to_memif_and_back_and_follows_its_interface_then() {
     switch(&macswap, &["af-packet", "interface=wire0"]);
     Echo::new(&lab.right, "wire0").once();
     bridge.stop();
+    macswap.stop();
+}
+
+#[test]
+fn lanes_that_a_port_has_no_queue_for_after_a_switch_are_named() {
+    let Some(lab) = Lab::new("switch-queues", 1) else { return };
+    let mut configuration = Application::steered(&Mechanism::Packet.on("wire0"));
+    configuration["lanes"] = json!({"cpus": [0, 1]});
+    let macswap = Application::macswap(&lab, configuration);
+    let warning = "port `wire` has 1 queue and 2 lanes: packets that lane 1 sends";
+    assert!(!macswap.process.stderr().contains(warning));
+    switch(&macswap, words(Mechanism::XdpNative));
+    macswap.process.wait_for(warning);
     macswap.stop();
 }
 
@@ -257,7 +274,7 @@ fn a_port_stays_while_its_load_is_between_the_bounds() {
                          "above-s": 1, "below-s": 1});
     let macswap = with_policy(&lab, between);
     let still = |driver: &str, switches| {
-        std::thread::sleep(std::time::Duration::from_secs(3));
+        std::thread::sleep(Duration::from_secs(3));
         comes_to(&macswap, driver, switches);
     };
     under_traffic(&lab, &macswap, || still("af-packet", 0)).assert_intact();

@@ -81,6 +81,8 @@
 pub mod agent;
 mod app_service;
 pub mod capture;
+#[cfg(test)]
+mod captured_log;
 mod check;
 pub mod config;
 pub mod describe;

@@ -36,8 +36,8 @@ use crate::config::plan::Plan;
 use crate::config::raw::Driver;
 use crate::{Error, privileges};
 
-pub(crate) use context::OpenPorts;
 use context::{Hardware, OpenContext};
+pub(crate) use context::{OpenPorts, warn_of_missing_queues};
 pub(crate) use devices::Devices;
 pub(crate) use exchange::{LaneExchanges, connect};
 pub(crate) use port_handover::{InheritedPorts, PortHandover, PortManifest};

@@ -104,7 +104,7 @@ impl<'a> PortMonitor<'a> {
         let ports = around.plan.ports.iter().cloned();
         let ports = ports.map(|port| {
             let interface = interface(usize::from(port.id.0));
-            MonitoredPort::new(port, interface)
+            MonitoredPort::new(port, interface, around)
         });
         Self {
             around,
@@ -451,6 +451,7 @@ impl<'a> PortMonitor<'a> {
         };
         // It has an interface again, whose driver may have frames.
         port.is_removed = false;
+        let queues = device.queues();
         let started = lock(self.around.devices).start_port(port.number, *device);
         if let Err(error) = started {
             let reason = format!("port `{}`: a queue receives nothing: {error}", port.plan.name);
@@ -458,22 +459,15 @@ impl<'a> PortMonitor<'a> {
             return self.refused(index, DownReason::Reopening, reason);
         }
         let port = &mut self.ports[index];
-        let plan = &port.plan;
-        let name = match &port.interface {
-            Some(interface) => {
-                if self.interfaces.agent().is_none() {
-                    self.linux_interfaces[port.number] = Some(interface.index);
-                    if let Some(mirror) = self.around.mirror {
-                        mirror.set_interfaces(self.linux_interfaces.clone());
-                    }
-                }
-                &interface.name
+        if let Some(interface) = &port.interface
+            && self.interfaces.agent().is_none()
+        {
+            self.linux_interfaces[port.number] = Some(interface.index);
+            if let Some(mirror) = self.around.mirror {
+                mirror.set_interfaces(self.linux_interfaces.clone());
             }
-            None => monitored_port::device(plan),
-        };
-        self.around.counters.set_down_reason(port.number, None);
-        let seconds = port.since.elapsed().as_secs_f64();
-        tracing::info!("port `{}`: reopened on {name} after {seconds:.3} s", plan.name);
+        }
+        port.report_return(self.around, queues);
         port.is_due = true; // the interface may have changed since it was opened
         self.follow(index);
         Ok(())

@@ -235,12 +235,25 @@ fn report(port: &PortPlan, facts: &PortFacts, lanes_pass_packets: bool) {
         facts.queues,
         if facts.queues == 1 { "" } else { "s" },
     );
-    let covered = port.lanes.len().min(facts.queues.max(1));
-    if covered < port.lanes.len() && !lanes_pass_packets {
-        tracing::warn!(
-            "port `{}` has fewer queues than lanes: lanes beyond the first {covered} cannot \
-             send through it",
-            port.name
-        );
+    // Lanes that pass packets to each other need no queue each.
+    if !lanes_pass_packets {
+        warn_of_missing_queues(port, facts.queues, port.lanes.len());
     }
+}
+
+/// Warns if a port has fewer than the `needed` queues: its other lanes cannot send through it.
+pub(crate) fn warn_of_missing_queues(port: &PortPlan, queues: usize, needed: usize) {
+    // A VLAN has no queues.
+    if port.vlan.is_some() || queues >= needed {
+        return;
+    }
+    let others: Vec<String> = port.lanes.iter().skip(queues).map(usize::to_string).collect();
+    tracing::warn!(
+        "port `{}` has {queues} queue{} and {} lanes: packets that lane {} sends through it are \
+         dropped (`drop_no_port`); give it {needed} queues or fewer lanes",
+        port.name,
+        if queues == 1 { "" } else { "s" },
+        port.lanes.len(),
+        others.join(", "),
+    );
 }

@@ -50,6 +50,16 @@ pub(crate) enum ReopenedDevice {
     Memif(fastlane_memif::Link),
 }
 
+impl ReopenedDevice {
+    /// Returns the number of queues, if there may be fewer than the port has lanes.
+    pub(crate) fn queues(&self) -> Option<usize> {
+        match self {
+            Self::AfXdp { sockets, .. } => Some(sockets.len()),
+            Self::AfPacket { .. } | Self::Dpdk(_) | Self::Memif(_) => None,
+        }
+    }
+}
+
 impl Reopened {
     /// Returns true unless a peer must connect first.
     pub(crate) fn is_connected(&self) -> bool {

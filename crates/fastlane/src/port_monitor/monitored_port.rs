@@ -5,10 +5,11 @@ use std::time::Instant;
 use fastlane_core::DetachedQueue;
 use fastlane_kernel::{Interface, LinkEvent};
 
+use super::Surroundings;
 use super::switch_stage::PortSwitch;
 use crate::config::plan::{Plan, PortPlan};
 use crate::config::raw::Driver;
-use crate::open::ReopenedDevice;
+use crate::open::{ReopenedDevice, warn_of_missing_queues};
 
 /// Interface or device of a port and the progress of its replacement.
 pub(super) struct MonitoredPort {
@@ -37,6 +38,9 @@ pub(super) struct MonitoredPort {
     pub(super) unfollowed: Option<String>,
     /// Claimed frames on queues that no lane covers, as of the last look.
     pub(super) uncovered: u64,
+    /// Number of queues with which all lanes can send through it. Lanes that pass packets to each
+    /// other need those of the start.
+    pub(super) needed_queues: usize,
 }
 
 /// Phase of a port.
@@ -55,8 +59,13 @@ pub(super) enum Phase {
 
 impl MonitoredPort {
     /// Creates the state of an open port, with its interface in Linux if it has one.
-    pub(super) fn new(plan: PortPlan, interface: Option<Interface>) -> Self {
+    pub(super) fn new(
+        plan: PortPlan,
+        interface: Option<Interface>,
+        around: Surroundings<'_>,
+    ) -> Self {
         let now = Instant::now();
+        let needed_queues = needed_queues(around, &plan);
         Self {
             number: usize::from(plan.id.0),
             plan,
@@ -71,6 +80,7 @@ impl MonitoredPort {
             refusal: None,
             unfollowed: None,
             uncovered: 0,
+            needed_queues,
         }
     }
 }
@@ -98,6 +108,20 @@ impl MonitoredPort {
         }
     }
 
+    /// Reports that the port is open again. `queues` is the number of its queues, if there may be
+    /// fewer than lanes.
+    pub(super) fn report_return(&self, around: Surroundings<'_>, queues: Option<usize>) {
+        let Self { plan, interface, number, .. } = self;
+        around.counters.set_down_reason(*number, None);
+        let name = interface.as_ref().map_or_else(|| device(plan), |it| &it.name);
+        let seconds = self.since.elapsed().as_secs_f64();
+        tracing::info!("port `{}`: reopened on {name} after {seconds:.3} s", plan.name);
+        if let Some(queues) = queues {
+            around.description.change_port(*number, |facts| facts.queues = queues);
+            warn_of_missing_queues(plan, queues, self.needed_queues);
+        }
+    }
+
     /// Returns true if the interface was removed since the port was opened.
     pub(super) fn was_removed(&self) -> bool {
         let index = self.interface.as_ref().map(|interface| interface.index);
@@ -112,6 +136,14 @@ pub(super) fn configured_name(plan: &PortPlan) -> Option<&str> {
         Driver::AfPacket(packet) => Some(&packet.interface),
         _ => None,
     }
+}
+
+/// Returns the number of queues with which all lanes of a port can send through it.
+fn needed_queues(around: Surroundings<'_>, port: &PortPlan) -> usize {
+    let description = around.description.get();
+    let at_start = description.ports.get(usize::from(port.id.0)).map_or(0, |it| it.queues);
+    let lanes = port.lanes.len();
+    if around.plan.ring.is_some() { at_start.min(lanes) } else { lanes }
 }
 
 /// Returns the number of AF_XDP queues of these ports that each of `lanes` lanes has.

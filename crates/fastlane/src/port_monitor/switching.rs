@@ -17,7 +17,7 @@ use super::monitored_port::{Phase, xdp_queues};
 use super::switch_stage::{PortSwitch, Progress, Stage};
 use super::{PortMonitor, lock};
 use crate::config::plan::PortPlan;
-use crate::open::{LaneMemory, Reopened, ReopenedDevice, open_beside};
+use crate::open::{LaneMemory, Reopened, ReopenedDevice, open_beside, warn_of_missing_queues};
 use crate::port_switch::SwitchRequest;
 use crate::session::{Switch, SwitchReport};
 
@@ -264,6 +264,7 @@ impl PortMonitor<'_> {
              of them without traffic; {lost} packets lost",
             plan.name
         );
+        warn_of_missing_queues(&plan, queues, port.needed_queues);
         self.around.counters.set_down_reason(number, None);
         (port.plan, port.interface, port.is_due) = (plan, interface, true);
         let report = SwitchReport { before, now, lost, silent_seconds, seconds };

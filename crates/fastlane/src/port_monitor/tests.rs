@@ -1,9 +1,13 @@
+use std::sync::mpsc;
+
 use fastlane_core::Pool;
 use fastlane_steer::Rules;
 use fastlane_table::SharedMemory;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::switch_stage::{PortSwitch, Stage};
 use super::*;
+use crate::captured_log::logged;
 use crate::describe::Application;
 use crate::open::PortHandover;
 use crate::open::fake_steering::FakeSteering;
@@ -12,10 +16,18 @@ use crate::tables::Tables;
 
 /// Calls `test` with the monitor of an AF_XDP port that has one lane, which does not run.
 fn with_monitor(test: impl FnOnce(&mut PortMonitor<'_>)) {
-    let raw = json!({"ports": {"wire": {"driver": {"af-xdp": {"interface": "nowhere0"}}}}});
+    let driver = json!({"af-xdp": {"interface": "nowhere0"}});
+    with_monitor_of(json!({"ports": {"wire": {"driver": driver}}}), test);
+}
+
+fn pool() -> Pool {
+    Pool::new(SharedMemory::create("monitor", 64 * 2048).unwrap(), 2048, 192).unwrap()
+}
+
+/// Calls `test` with the monitor of a configuration. The lanes do not run.
+fn with_monitor_of(raw: Value, test: impl FnOnce(&mut PortMonitor<'_>)) {
     let plan = Plan::new(serde_json::from_value(raw).unwrap(), "test").unwrap();
-    let memory = SharedMemory::create("monitor", 64 * 2048).unwrap();
-    let layouts = vec![Pool::new(memory, 2048, 192).unwrap().layout()];
+    let layouts = plan.lanes.iter().map(|_| pool().layout()).collect();
     let tables = Tables::new(plan.tables.clone(), vec![]);
     let description = Application {
         name: "test".to_owned(),
@@ -27,7 +39,7 @@ fn with_monitor(test: impl FnOnce(&mut PortMonitor<'_>)) {
     let around = Surroundings {
         plan: &plan,
         devices: &Mutex::default(),
-        counters: &Counters::create(1, 1).unwrap(),
+        counters: &Counters::create(plan.lanes.len(), plan.ports.len()).unwrap(),
         handover: &Handover::new(&plan, &tables, PortHandover::default(), None),
         mirror: None,
         description: &Description::new(description),
@@ -63,5 +75,49 @@ fn a_reopened_port_whose_frames_cannot_be_claimed_is_not_up() {
         monitor.start(0).unwrap();
         assert_eq!(reason(), None);
         assert!(matches!(monitor.ports[0].phase, Phase::Open));
+    });
+}
+
+/// Returns the last stage of a switch of the first port to AF_PACKET on `interface`.
+fn last_stage(monitor: &PortMonitor<'_>, interface: Interface, queues: usize) -> Phase {
+    let driver = serde_json::from_value(json!({"af-packet": {"interface": "lo"}})).unwrap();
+    let current = monitor.ports.iter().map(|port| &port.plan);
+    let plan = monitor.around.plan.with_driver(0, driver, current).unwrap();
+    let begin = Instant::now() - Duration::from_secs(1);
+    Phase::Switching(Box::new(PortSwitch {
+        plan,
+        mode: String::new(),
+        queues,
+        interface: Some(interface),
+        stage: Stage::Closing,
+        begin,
+        since: begin,
+        silence: None,
+        silent_seconds: 0.0,
+        losses: 0,
+        reply: mpsc::sync_channel(1).0,
+    }))
+}
+
+#[test]
+fn lanes_without_a_queue_of_a_port_that_returns_are_named() {
+    let raw = json!({
+        "ports": {"wire": {"driver": {"af-xdp": {"interface": "nowhere0"}}}},
+        "lanes": {"cpus": [0, 1]},
+    });
+    with_monitor_of(raw, |monitor| {
+        let lo = Interface::query("lo").unwrap();
+        let mut switched = |queues| {
+            monitor.ports[0].phase = last_stage(monitor, lo.clone(), queues);
+            logged(|| monitor.step().unwrap())
+        };
+        let warning = "port `wire` has 1 queue and 2 lanes: ";
+        let (fewer, enough) = (switched(1), switched(2));
+        assert!(fewer.contains(warning) && fewer.contains("lane 1 "), "{fewer}");
+        assert!(!enough.contains(warning), "{enough}");
+        let device = FakeSteering::default().af_xdp(&Rules::default());
+        monitor.ports[0].phase = Phase::Installing(Box::new(device));
+        let reopened = logged(|| monitor.start(0).unwrap());
+        assert!(reopened.contains(warning), "{reopened}");
     });
 }
