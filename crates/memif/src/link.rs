@@ -18,10 +18,17 @@ use crate::{Error, MemifQueue, MemifSettings, Role};
 #[derive(Debug)]
 pub struct Link {
     shared: Arc<SharedState>,
+    queues: usize,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Link {
+    /// Returns the number of queues of the port.
+    #[must_use]
+    pub fn queues(&self) -> usize {
+        self.queues
+    }
+
     /// Returns the present state of the port.
     #[must_use]
     pub fn state(&self) -> State {
@@ -63,10 +70,11 @@ pub fn open(settings: MemifSettings, port: PortId) -> Result<(Link, Vec<MemifQue
         MemifQueue::new(Arc::clone(mailbox), number, port, settings.interrupt)
     });
     let queues = queues.collect();
+    let count = mailboxes.len();
     let control = Control::new(settings, endpoint, mailboxes, Arc::clone(&shared));
     let thread = std::thread::Builder::new()
         .name("memif".to_owned())
         .spawn(move || control.run())
         .map_err(|error| kernel("starting a thread", error))?;
-    Ok((Link { shared, thread: Some(thread) }, queues))
+    Ok((Link { shared, queues: count, thread: Some(thread) }, queues))
 }

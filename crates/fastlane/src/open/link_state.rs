@@ -23,6 +23,11 @@ pub(crate) trait LinkState: Send {
     /// Returns whether the link is up, and a detail to log behind `up` or `down`.
     fn state(&self) -> (bool, String);
 
+    /// Returns what is wrong with a link that is up, and the remedy.
+    fn warning(&self) -> Option<String> {
+        None
+    }
+
     /// Ends the arrivals of the device before its queues are closed, if it can.
     fn end_arrivals(&self) {}
 }
@@ -75,6 +80,9 @@ impl Link {
         }
         let (up, detail) = &now;
         tracing::info!("port `{}`: link {}{detail}", self.port, if *up { "up" } else { "down" });
+        if let Some(warning) = device.warning() {
+            tracing::warn!("port `{}`: {warning}", self.port);
+        }
         let up = *up;
         counters.set_down_reason(self.number, (!up).then_some(DownReason::LinkDown));
         let before = self.last.replace(now);

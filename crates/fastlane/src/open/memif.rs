@@ -59,6 +59,18 @@ impl LinkState for fastlane_memif::Link {
             false => (false, end.unwrap_or_default()),
         }
     }
+
+    fn warning(&self) -> Option<String> {
+        let (state, queues) = (fastlane_memif::Link::state(self), self.queues());
+        let rings = state.transmit_rings;
+        (state.connected && rings < queues).then(|| {
+            format!(
+                "its peer receives from {rings} of {queues} queues: packets that the other lanes \
+                 send through it are dropped (`drop_transmit_error`); give the peer {queues} rings \
+                 to receive from, or the port fewer lanes"
+            )
+        })
+    }
 }
 
 fn settings(port: &PortPlan, raw: &raw::Memif) -> MemifSettings {
@@ -79,3 +91,50 @@ fn settings(port: &PortPlan, raw: &raw::Memif) -> MemifSettings {
 
 /// Default number of slots of a ring, as in the rings of other drivers.
 const DEFAULT_RING: u32 = 2048;
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use fastlane_core::PortId;
+    use fastlane_table::counters::Counters;
+    use serde_json::json;
+
+    use super::super::link_state::Link;
+    use super::*;
+    use crate::captured_log::logged;
+    use crate::config::plan::Plan;
+    use crate::config::raw::Driver;
+
+    /// Returns what is logged once a peer with `rings` rings each way meets a port of two lanes.
+    fn link_to(rings: usize) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("memif.sock").display().to_string();
+        let raw = json!({
+            "ports": {"wire": {"driver": {"memif": {"socket": socket, "role": "server"}}}},
+            "lanes": {"cpus": [0, 1]},
+        });
+        let plan = Plan::new(serde_json::from_value(raw).unwrap(), "test").unwrap();
+        let port = &plan.ports[0];
+        let Driver::Memif(raw) = &port.driver else { panic!("memif") };
+        let (link, _queues) = fastlane_memif::open(settings(port, raw), port.id).unwrap();
+        let Ok(address) = socket.parse::<Address>();
+        let peer = MemifSettings { queues: rings, ..MemifSettings::new(address, Role::Client) };
+        let _peer = fastlane_memif::open(peer, PortId(0)).unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while !link.state().connected {
+            assert!(Instant::now() < end, "no connection");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut link = Link::new(port, Box::new(link), vec![]);
+        logged(|| link.update(&Counters::create(2, 1).unwrap()))
+    }
+
+    #[test]
+    fn a_peer_with_fewer_rings_than_lanes_is_a_warning() {
+        let log = link_to(1);
+        assert!(log.contains("WARN port `wire`: its peer receives from 1 of 2 queues"), "{log}");
+        let log = link_to(2);
+        assert!(log.contains("link up") && !log.contains("WARN"), "{log}");
+    }
+}
