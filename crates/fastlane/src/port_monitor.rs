@@ -35,7 +35,9 @@ mod tap_devices;
 
 use interface_events::InterfaceEvents;
 pub(crate) use lane_swaps::{LaneSwap, LaneSwaps};
-use monitored_port::{MonitoredPort, Phase, configured_name, report_changes, xdp_queues};
+use monitored_port::{
+    MonitoredPort, Phase, configured_name, down_reason, report_changes, xdp_queues,
+};
 use port_policies::PortPolicy;
 use tap_devices::TapDevices;
 
@@ -92,8 +94,7 @@ impl<'a> PortMonitor<'a> {
     ) -> Self {
         let source = lock(around.devices).interfaces.clone();
         for (number, interface) in &interfaces {
-            let down = (!interface.up).then_some(DownReason::LinkDown);
-            around.counters.set_down_reason(*number, down);
+            around.counters.set_down_reason(*number, down_reason(interface));
         }
         let mut interfaces = interfaces;
         let mut interface = |number| {
@@ -245,9 +246,8 @@ impl<'a> PortMonitor<'a> {
             tracing::warn!("port `{}`: {error}; restart the application", plan.name);
         }
         report_changes(plan, &before, &now);
-        if before.up != now.up {
-            let down = (!now.up).then_some(DownReason::LinkDown);
-            self.around.counters.set_down_reason(number, down);
+        if before.carrier != now.carrier {
+            self.around.counters.set_down_reason(number, down_reason(&now));
         }
         let followed = |it: &Interface| (it.mac, it.mtu, it.carrier);
         let is_changed = match self.interfaces.agent() {

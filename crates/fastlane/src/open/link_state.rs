@@ -28,6 +28,11 @@ pub(crate) trait LinkState: Send {
         None
     }
 
+    /// Returns true if the port monitor reports the state.
+    fn is_monitored(&self) -> bool {
+        false
+    }
+
     /// Ends the arrivals of the device before its queues are closed, if it can.
     fn end_arrivals(&self) {}
 }
@@ -38,6 +43,10 @@ pub(super) struct OfInterface;
 impl LinkState for OfInterface {
     fn state(&self) -> (bool, String) {
         (true, String::new())
+    }
+
+    fn is_monitored(&self) -> bool {
+        true
     }
 }
 
@@ -79,12 +88,14 @@ impl Link {
             return;
         }
         let (up, detail) = &now;
-        tracing::info!("port `{}`: link {}{detail}", self.port, if *up { "up" } else { "down" });
-        if let Some(warning) = device.warning() {
-            tracing::warn!("port `{}`: {warning}", self.port);
-        }
         let up = *up;
-        counters.set_down_reason(self.number, (!up).then_some(DownReason::LinkDown));
+        if !device.is_monitored() {
+            tracing::info!("port `{}`: link {}{detail}", self.port, if up { "up" } else { "down" });
+            if let Some(warning) = device.warning() {
+                tracing::warn!("port `{}`: {warning}", self.port);
+            }
+            counters.set_down_reason(self.number, (!up).then_some(DownReason::LinkDown));
+        }
         let before = self.last.replace(now);
         if before.is_some_and(|(before, _)| before == up) {
             return;

@@ -185,9 +185,22 @@ impl Devices {
 #[cfg(test)]
 mod tests {
     use fastlane_steer::Rule;
+    use fastlane_table::counters::{Counters, DownReason};
+    use serde_json::{Value, json};
 
     use super::super::fake_steering::FakeSteering;
     use super::*;
+
+    /// Returns the settings of a port on a driver.
+    fn port_on(driver: &Value) -> PortPlan {
+        let raw = json!({"ports": {"wire": {"driver": driver}}});
+        let plan = Plan::new(serde_json::from_value(raw).unwrap(), "test").unwrap();
+        plan.ports.into_iter().next().unwrap()
+    }
+
+    fn af_packet_port() -> PortPlan {
+        port_on(&json!({"af-packet": {"interface": "lo"}}))
+    }
 
     fn rules(port: u16) -> Rules {
         Rules::new(vec![Rule { udp_port: Some(port.into()), ..Rule::default() }]).unwrap()
@@ -209,5 +222,16 @@ mod tests {
             devices.start_port(0, open(&steering, &rules(2))).unwrap();
             assert_eq!(steering.take_rules(), []);
         }
+    }
+
+    #[test]
+    fn an_interface_that_is_down_stays_so_when_its_port_is_published() {
+        let counters = Counters::create(1, 1).unwrap();
+        let mut devices = Devices::default();
+        let device = FakeSteering::default().af_packet(&Rules::default());
+        devices.exchange_device(&af_packet_port(), device).unwrap();
+        counters.set_down_reason(0, Some(DownReason::LinkDown));
+        devices.publish(&counters);
+        assert_eq!(counters.down_reason(0), Some(DownReason::LinkDown));
     }
 }

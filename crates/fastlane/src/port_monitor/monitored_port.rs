@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use fastlane_core::DetachedQueue;
 use fastlane_kernel::{Interface, LinkEvent};
+use fastlane_table::counters::DownReason;
 
 use super::Surroundings;
 use super::switch_stage::PortSwitch;
@@ -112,7 +113,8 @@ impl MonitoredPort {
     /// fewer than lanes.
     pub(super) fn report_return(&self, around: Surroundings<'_>, queues: Option<usize>) {
         let Self { plan, interface, number, .. } = self;
-        around.counters.set_down_reason(*number, None);
+        let down = interface.as_ref().and_then(down_reason);
+        around.counters.set_down_reason(*number, down);
         let name = interface.as_ref().map_or_else(|| device(plan), |it| &it.name);
         let seconds = self.since.elapsed().as_secs_f64();
         tracing::info!("port `{}`: reopened on {name} after {seconds:.3} s", plan.name);
@@ -144,6 +146,11 @@ fn needed_queues(around: Surroundings<'_>, port: &PortPlan) -> usize {
     let at_start = description.ports.get(usize::from(port.id.0)).map_or(0, |it| it.queues);
     let lanes = port.lanes.len();
     if around.plan.ring.is_some() { at_start.min(lanes) } else { lanes }
+}
+
+/// Returns the reason why a port on this interface receives and sends nothing, if there is one.
+pub(super) fn down_reason(interface: &Interface) -> Option<DownReason> {
+    (!interface.carrier).then_some(DownReason::LinkDown)
 }
 
 /// Returns the number of AF_XDP queues of these ports that each of `lanes` lanes has.

@@ -10,7 +10,7 @@ use fastlane_core::QueueChange;
 use fastlane_kernel::{Interface, PciDevice};
 use fastlane_table::counters::DownReason;
 
-use super::monitored_port::device;
+use super::monitored_port::{device, down_reason};
 use super::switch_stage::{PortSwitch, Progress, Stage};
 use super::{PortMonitor, lock};
 use crate::config::plan::PortPlan;
@@ -109,7 +109,9 @@ impl PortMonitor<'_> {
                 let port = &mut self.ports[index];
                 port.interface.clone_from(&opened.interface);
                 port.is_due = true;
-                self.around.counters.set_down_reason(port.number, None);
+                if let Some(interface) = &port.interface {
+                    self.around.counters.set_down_reason(port.number, down_reason(interface));
+                }
                 let started = lock(self.around.devices).exchange_device(&port.plan, opened.device);
                 match started {
                     Ok(()) => {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use fastlane_core::QueueChange;
 use fastlane_table::counters::PortCounter;
 
-use super::monitored_port::{Phase, xdp_queues};
+use super::monitored_port::{Phase, down_reason, xdp_queues};
 use super::switch_stage::{PortSwitch, Progress, Stage};
 use super::{PortMonitor, lock};
 use crate::config::plan::PortPlan;
@@ -265,7 +265,10 @@ impl PortMonitor<'_> {
             plan.name
         );
         warn_of_missing_queues(&plan, queues, port.needed_queues);
-        self.around.counters.set_down_reason(number, None);
+        // The state of a device that Linux does not have is its link's.
+        if let Some(interface) = &interface {
+            self.around.counters.set_down_reason(number, down_reason(interface));
+        }
         (port.plan, port.interface, port.is_due) = (plan, interface, true);
         let report = SwitchReport { before, now, lost, silent_seconds, seconds };
         let _ = reply.try_send(Ok(report));

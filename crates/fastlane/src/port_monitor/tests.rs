@@ -121,3 +121,24 @@ fn lanes_without_a_queue_of_a_port_that_returns_are_named() {
         assert!(reopened.contains(warning), "{reopened}");
     });
 }
+
+#[test]
+fn a_port_on_an_interface_without_carrier_is_down() {
+    with_monitor(|monitor| {
+        let counters = monitor.around.counters;
+        let lo = Interface::query("lo").unwrap();
+        let without = Interface { up: true, carrier: false, ..lo.clone() };
+        monitor.ports[0].phase = last_stage(monitor, without.clone(), 1);
+        monitor.step().unwrap();
+        assert_eq!(counters.down_reason(0), Some(DownReason::LinkDown), "after a switch");
+        monitor.step().unwrap();
+        let now = (!lo.carrier).then_some(DownReason::LinkDown);
+        assert_eq!(counters.down_reason(0), now, "as the interface is");
+        let device = FakeSteering::default().af_xdp(&Rules::default());
+        monitor.ports[0].phase = Phase::Installing(Box::new(device));
+        monitor.ports[0].interface = Some(without);
+        monitor.start(0).unwrap();
+        assert_eq!(counters.down_reason(0), Some(DownReason::LinkDown), "after its return");
+        assert!(matches!(monitor.ports[0].phase, Phase::Open), "it is not reopened again");
+    });
+}
