@@ -66,7 +66,7 @@ impl MemifQueue {
 
     /// Drops the rings. The control thread unmaps their memory.
     #[cold]
-    fn disconnect(&mut self) {
+    fn drop_rings(&mut self) {
         if let Some(transmitter) = self.rings.as_mut().and_then(|rings| rings.transmitter.as_mut())
         {
             self.statistics.transmit_error += transmitter.unread();
@@ -79,7 +79,7 @@ impl MemifQueue {
         if let Some(rings) = &self.rings {
             rings.connection.report_violation();
         }
-        self.disconnect();
+        self.drop_rings();
     }
 
     /// Ends a wait: masks the doorbell and consumes its events.
@@ -101,7 +101,7 @@ impl MemifQueue {
             None => 0,
         };
         if left == 0 {
-            self.disconnect();
+            self.drop_rings();
         }
         Ok(())
     }
@@ -207,9 +207,13 @@ impl Queue for MemifQueue {
     }
 
     fn close(&mut self, _: &mut Pool) {
+        self.disconnect(); // it holds no frames of the pool
+    }
+
+    fn disconnect(&mut self) {
         // Frames in the ring are still the peer's to read, while it is connected.
         if self.rings.as_ref().is_some_and(|rings| rings.connection.has_ended()) {
-            self.disconnect();
+            self.drop_rings();
         }
         (self.rings, self.closed) = (None, true);
     }

@@ -62,6 +62,24 @@ fn what_a_peer_leaves_unread_is_counted_by_a_queue_that_is_closed_next() {
 }
 
 #[test]
+fn a_queue_that_is_disconnected_after_its_link_has_nothing_left_to_close() {
+    let directory = directory();
+    let mut one = End::open(settings(&directory, Role::Server));
+    let mut other = End::open(settings(&directory, Role::Client));
+    one.connect();
+    other.connect();
+    for _ in 0..5 {
+        assert!(one.send(&[1; 60]));
+    }
+    let End { link, mut queues, mut pool, .. } = one;
+    drop(link);
+    queues[0].disconnect();
+    assert_eq!(queues[0].statistics().transmit_error, 5, "what the peer has not read");
+    queues[0].close(&mut pool);
+    assert_eq!(queues[0].statistics().transmit_error, 5);
+}
+
+#[test]
 fn what_comes_after_the_end_of_arrivals_is_left_and_counted_by_the_sender() {
     let directory = directory();
     let mut client = End::open(settings(&directory, Role::Client));

@@ -75,7 +75,6 @@ impl PortMonitor<'_> {
         match stage {
             Stage::Leaving(device) => {
                 self.retire(index);
-                lock(self.around.devices).close_leaving(self.ports[index].number);
                 Progress::Stage(Stage::Emptying(device))
             }
             Stage::Emptying(device) => match give(&device, &switch.plan) {

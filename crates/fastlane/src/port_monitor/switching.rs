@@ -127,7 +127,6 @@ impl PortMonitor<'_> {
     pub(super) fn advance_switch(&mut self, index: usize) {
         let open = std::mem::replace(&mut self.ports[index].phase, Phase::Open);
         let Phase::Switching(mut switch) = open else { return };
-        let number = self.ports[index].number;
         let elapsed = switch.since.elapsed();
         let next = match std::mem::replace(&mut switch.stage, Stage::Settling) {
             Stage::Connecting(opened) if opened.is_connected() => {
@@ -154,7 +153,6 @@ impl PortMonitor<'_> {
             },
             Stage::Settling => {
                 self.retire(index);
-                lock(self.around.devices).close_leaving(number);
                 Progress::Stage(Stage::Closing)
             }
             Stage::Withdrawing(reason) => {
@@ -233,11 +231,14 @@ impl PortMonitor<'_> {
         Ok(())
     }
 
-    /// Disconnects the queues that lanes have given up, and lets the lanes take their frames back.
+    /// Closes the device that a port leaves, disconnects the queues that lanes have given up, and
+    /// lets the lanes take their frames back.
     pub(super) fn retire(&mut self, index: usize) {
         let port = &mut self.ports[index];
         // Duplicates of its sockets: while one is open, closing a queue does not unbind its socket.
         self.around.handover.withdraw_ports();
+        // First, because only without its link a queue counts what the peer has not read.
+        lock(self.around.devices).close_leaving(port.number);
         for (lane, mut queue) in port.detached.drain(..) {
             self.lanes.disconnect(lane, &mut queue);
             self.lanes.request(lane, port.number, QueueChange::Settle, vec![], vec![queue]);

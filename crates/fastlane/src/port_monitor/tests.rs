@@ -1,6 +1,9 @@
 use std::sync::mpsc;
 
-use fastlane_core::Pool;
+use fastlane_core::{
+    Burst, Idle, Lane, LaneConfig, Packet, Pool, Port, PortId, QueueChange, Verdict,
+};
+use fastlane_memif::{MemifSettings, Role};
 use fastlane_steer::Rules;
 use fastlane_table::SharedMemory;
 use serde_json::{Value, json};
@@ -140,5 +143,50 @@ fn a_port_on_an_interface_without_carrier_is_down() {
         monitor.start(0).unwrap();
         assert_eq!(counters.down_reason(0), Some(DownReason::LinkDown), "after its return");
         assert!(matches!(monitor.ports[0].phase, Phase::Open), "it is not reopened again");
+    });
+}
+
+#[test]
+fn frames_that_a_peer_leaves_unread_are_counted_when_its_port_is_switched() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("memif.sock").display().to_string();
+    let driver = json!({"memif": {"socket": &socket, "role": "server"}});
+    with_monitor_of(json!({"ports": {"wire": {"driver": driver}}}), |monitor| {
+        let (plan, counters) = (monitor.ports[0].plan.clone(), monitor.around.counters);
+        let mut opened = monitor.open_beside(&plan).unwrap();
+        let (settings, mut pool) =
+            (MemifSettings::new(socket.parse().unwrap(), Role::Client), pool());
+        let _peer = fastlane_memif::open(settings, PortId(0)).unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while !opened.is_connected() {
+            assert!(Instant::now() < end, "no connection");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (_, mut queue) = opened.queues.pop().unwrap();
+        queue.receive(&mut Burst::new(1), &mut pool); // takes the rings
+        let mut packet = pool.alloc_packet(60, PortId(0)).unwrap();
+        assert_eq!(queue.transmit(std::slice::from_mut(&mut packet), &mut pool).packets, 1);
+        let counters_of_port = counters.port(0, 0);
+        let port =
+            Port { queues: vec![queue], kernel: None, filter: None, counters: counters_of_port };
+        let config = LaneConfig::new(pool, vec![port], counters.lane(0));
+        let config = LaneConfig { idle: Idle::Busy, ..config };
+        let mut lane = Lane::new(|_: &mut Packet| Verdict::Drop, config);
+        lane.swap_queues_by(monitor.lanes.of_lanes().remove(0).swap);
+        lock(monitor.around.devices).exchange_device(&plan, opened.device).unwrap();
+        lock(monitor.around.devices).release_device(&plan);
+        monitor.ports[0].phase = last_stage(monitor, Interface::query("lo").unwrap(), 1);
+        if let Phase::Switching(switch) = &mut monitor.ports[0].phase {
+            switch.stage = Stage::Settling;
+        }
+        monitor.request(0, QueueChange::Replace);
+        while !matches!(monitor.ports[0].phase, Phase::Open) {
+            assert!(Instant::now() < end, "the switch has not ended");
+            lane.turn();
+            monitor.step().unwrap();
+        }
+        lane.turn();
+        assert_eq!(counters.port_total(0, PortCounter::DropTransmitError), 1);
+        assert_eq!(lane.close(), 0);
     });
 }
