@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use fastlane::slow;
 use fastlane_tests::{
     Application, Echo, LEFT, Lab, Mechanism, Process, Report, binary, eventually, measure,
 };
@@ -170,6 +171,40 @@ fn a_port_moves_to_memif_and_back_and_follows_its_interface_then() {
     assert_eq!(macswap.totals().0["application"]["ports"][0]["driver"], "memif");
     switch(&macswap, &["af-packet", "interface=wire0"]);
     Echo::new(&lab.right, "wire0").once();
+    bridge.stop();
+    macswap.stop();
+}
+
+/// The lanes were started without a list, so only Linux matches one.
+#[test]
+fn a_list_that_came_later_is_in_force_only_where_linux_matches_it() {
+    let Some(lab) = Lab::new("switch-rules", 1) else { return };
+    let driver = Mechanism::XdpNative.on("wire0");
+    let macswap = Application::macswap(&lab, json!({"ports": {"wire": {"driver": driver}}}));
+    let slow = slow::attach(macswap.session().to_str().expect("text")).expect("it runs");
+    let replace = |rules: &str| {
+        let replaced = slow.replace_rules("wire", rules);
+        replaced.map(drop).map_err(|error| error.to_string())
+    };
+    let list = r#"[{"udp-port": 2152}]"#;
+    let socket = lab.file("peer.sock").display().to_string();
+    let path = format!("socket={socket}");
+    let memif = ["memif", &path, "role=client"];
+    let bridge = bridge(&lab, &socket);
+    replace(list).expect("Linux matches it");
+    let error = macswap.switch("wire", &memif).expect_err("no lane would match it");
+    assert!(error.contains("its `steer` list is matched in Linux"), "{error}");
+    replace("[]").expect("an empty list");
+    switch(&macswap, &memif);
+    let error = replace(list).expect_err("no lane matches it");
+    assert!(error.contains("its lanes do not match a `steer` list"), "{error}");
+    Echo::new(&lab.right, "far").once();
+    switch(&macswap, &["af-packet", "interface=wire0"]);
+    replace(r#"[{"udp-port": 53}]"#).expect("Linux matches it");
+    let before = macswap.totals().wire("received_packets");
+    let mut echo = Echo::new(&lab.right, "wire0");
+    assert!(!echo.try_once(Duration::from_millis(200)), "Linux receives it");
+    assert_eq!(macswap.totals().wire("received_packets"), before);
     bridge.stop();
     macswap.stop();
 }

@@ -26,7 +26,7 @@ mod port_relations;
 mod vlans;
 
 pub(crate) use capacities::MAX_TABLES;
-pub(crate) use driver_change::CLOSED_DRIVERS;
+pub(crate) use driver_change::{CLOSED_DRIVERS, unmatched_rules};
 
 /// Maximum number of ports: each lane has an entry for every port number.
 const MAX_PORTS: usize = 256;

@@ -18,6 +18,7 @@ use super::port_device::{PortDevice, add_counts};
 use super::port_reentry::PortReentry;
 use super::port_tap::PortTap;
 use crate::agent::{AgentClient, Interfaces};
+use crate::config::plan::{PortPlan, unmatched_rules};
 
 /// Steering programs, lane rules and links of all ports. Dropping it detaches the programs from
 /// their interfaces.
@@ -43,6 +44,8 @@ pub(crate) struct Devices {
     pub(super) reentries: Vec<(usize, PortReentry)>,
     /// Rules in force on interfaces that Linux keeps, by port.
     pub(super) shared_rules: Vec<(usize, Rules)>,
+    /// Ports of `shared_rules` whose present device Linux does not have.
+    away: Vec<usize>,
     /// Devices of ports that get another one, until all that they have received was read.
     leaving: Vec<(usize, PortDevice)>,
     /// Steering counters of devices that were closed, by port.
@@ -102,28 +105,77 @@ impl Devices {
     /// the new list.
     ///
     /// # Errors
-    /// The reason; the old rules stay in force.
+    /// The reason, for example that neither Linux nor the lanes would match them. The old rules
+    /// stay in force.
     pub(crate) fn replace_rules(&mut self, port: usize, rules: &Rules) -> Result<(), String> {
         if self.released {
             return Err("the application is ending; change the rules after its start".to_owned());
         }
+        self.check_matched(port)?;
         if let Some((_, device)) = self.af_xdp.iter_mut().find(|(number, _)| *number == port) {
             device.replace_rules(rules).map_err(|error| error.to_string())?;
         }
         if let Some((_, device)) = self.af_packet.iter_mut().find(|(number, _)| *number == port) {
             device.replace_rules(rules).map_err(|error| error.to_string())?;
         }
-        if let Some((_, before)) = self.shared_rules.iter_mut().find(|(it, _)| *it == port) {
-            rules.clone_into(before); // also for a port that is being reopened
+        // Also for a port that is being reopened.
+        let shared = self.shared_rules.iter_mut().filter(|(number, _)| *number == port);
+        shared.for_each(|(_, before)| rules.clone_into(before));
+        let of_lanes = self.lane_rules.iter_mut().filter(|(number, _)| *number == port);
+        of_lanes.for_each(|(_, lane_rules)| lane_rules.replace(rules));
+        Ok(())
+    }
+
+    /// Checks that a list of a port would be matched, in Linux or by its lanes.
+    fn check_matched(&self, port: usize) -> Result<(), String> {
+        let is_shared = self.shared_rules.iter().any(|(number, _)| *number == port);
+        let is_away = self.away.contains(&port);
+        if self.is_matched_by_lanes(port) || (is_shared && !is_away) {
             return Ok(());
         }
-        let lane_rules = self.lane_rules.iter_mut().find(|(number, _)| *number == port);
-        let (_, lane_rules) = lane_rules.ok_or(
-            "it was started without `steer`, so its frames are not matched; restart it with \
-             `steer`",
-        )?;
-        lane_rules.replace(rules);
-        Ok(())
+        let reason = if is_away {
+            "its lanes do not match a `steer` list; switch it to af-xdp or af-packet, or restart \
+             it on its present driver with `steer`"
+        } else {
+            "it was started without `steer`, so its frames are not matched; restart it with `steer`"
+        };
+        Err(reason.to_owned())
+    }
+
+    fn is_matched_by_lanes(&self, port: usize) -> bool {
+        self.lane_rules.iter().any(|(number, _)| *number == port)
+    }
+
+    /// Checks that the rules in force are matched for the driver of a port.
+    ///
+    /// # Errors
+    /// Returns an error if its lanes would have to match them, and do not.
+    pub(crate) fn check_rules(&self, port: &PortPlan) -> Result<(), String> {
+        let number = usize::from(port.id.0);
+        let has_rules = self.rules_in_force(number).is_some_and(|rules| !rules.is_empty());
+        match has_rules && !port.driver.is_shared() && !self.is_matched_by_lanes(number) {
+            true => Err(unmatched_rules(&port.driver)),
+            false => Ok(()),
+        }
+    }
+
+    /// Records that Linux does not match the rules of a port any more.
+    pub(super) fn leave_linux(&mut self, port: usize) {
+        let is_shared = self.shared_rules.iter().any(|(number, _)| *number == port);
+        if is_shared && !self.away.contains(&port) {
+            self.away.push(port);
+        }
+    }
+
+    /// Records that Linux matches the rules of a port from now on. Where the lanes match the lists
+    /// of VLANs, they go on.
+    pub(super) fn enter_linux(&mut self, port: usize) {
+        self.away.retain(|number| *number != port);
+        let is_known = self.shared_rules.iter().any(|(number, _)| *number == port);
+        if !is_known && !self.vlans.iter().any(|(_, carrier)| usize::from(carrier.0) == port) {
+            let rules = self.rules_in_force(port).cloned().unwrap_or_default();
+            self.shared_rules.push((port, rules));
+        }
     }
 
     /// Leaves all frames to Linux from now on, before the lanes stop, and ends what arrives from
@@ -187,7 +239,7 @@ impl Devices {
     }
 
     /// Returns the rules of a port that are in force, if they can be replaced.
-    pub(super) fn rules_in_force(&self, port: usize) -> Option<&Rules> {
+    pub(crate) fn rules_in_force(&self, port: usize) -> Option<&Rules> {
         let shared = self.shared_rules.iter().find(|(number, _)| *number == port);
         let of_lanes = || self.lane_rules.iter().find(|(number, _)| *number == port);
         shared.map(|(_, rules)| rules).or_else(|| of_lanes()?.1.in_force())

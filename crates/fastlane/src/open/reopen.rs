@@ -84,6 +84,7 @@ impl Devices {
                 let replaced = changed(&rules).map(|rules| device.replace_rules(&rules));
                 self.af_packet.push((port, *device));
                 replaced.transpose().map_err(|error| error.to_string())?;
+                self.enter_linux(port);
             }
             ReopenedDevice::Dpdk(link) => {
                 let mine = self.links.iter_mut().filter(|it| it.number() == port);
@@ -103,6 +104,7 @@ impl Devices {
                 });
                 self.af_xdp.push((port, device));
                 claims.map_err(|error| error.to_string())?;
+                self.enter_linux(port);
             }
         }
         Ok(())
@@ -120,6 +122,7 @@ impl Devices {
         device: ReopenedDevice,
     ) -> Result<(), String> {
         let number = usize::from(port.id.0);
+        self.check_rules(port)?; // they may have changed since it was opened
         let past = self.take_device(number);
         if !self.links.iter().any(|link| link.number() == number) {
             self.links.push(Link::new(port, Box::new(OfInterface), Vec::new()));
@@ -134,6 +137,9 @@ impl Devices {
             self.restore_device(number, past);
             return Err(reason);
         }
+        if !port.driver.is_shared() {
+            self.leave_linux(number);
+        }
         self.release_and_leave(port, past);
         Ok(())
     }
@@ -141,7 +147,9 @@ impl Devices {
     /// Takes the device of a port from it, which claims nothing more, until it is
     /// [closed](Self::close_leaving).
     pub(crate) fn release_device(&mut self, port: &PortPlan) {
-        let device = self.take_device(usize::from(port.id.0));
+        let number = usize::from(port.id.0);
+        self.leave_linux(number);
+        let device = self.take_device(number);
         self.release_and_leave(port, device);
     }
 
@@ -198,6 +206,14 @@ mod tests {
         plan.ports.into_iter().next().unwrap()
     }
 
+    /// Returns a port on memif, and its device, which has no peer.
+    fn memif_port() -> (PortPlan, ReopenedDevice) {
+        let port = port_on(&json!({"memif": {"socket": "@fastlane-nobody", "role": "client"}}));
+        let Driver::Memif(raw) = &port.driver else { panic!("memif") };
+        let device = memif::reopen(&port, raw).unwrap().device;
+        (port, device)
+    }
+
     fn af_packet_port() -> PortPlan {
         port_on(&json!({"af-packet": {"interface": "lo"}}))
     }
@@ -222,6 +238,60 @@ mod tests {
             devices.start_port(0, open(&steering, &rules(2))).unwrap();
             assert_eq!(steering.take_rules(), []);
         }
+    }
+
+    #[test]
+    fn a_list_is_accepted_only_where_it_is_matched() {
+        let (steering, none) = (FakeSteering::default(), Rules::default());
+        let (memif, device) = memif_port();
+        let mut devices = Devices::default();
+        devices.shared_rules.push((0, none.clone()));
+        devices.exchange_device(&memif, device).unwrap();
+        let error = devices.replace_rules(0, &rules(1)).unwrap_err();
+        assert!(error.contains("its lanes do not match a `steer` list"), "{error}");
+        // In Linux again, which matches the list.
+        devices.exchange_device(&af_packet_port(), steering.af_packet(&none)).unwrap();
+        devices.replace_rules(0, &rules(1)).unwrap();
+        assert_eq!(steering.take_rules(), [rules(1)]);
+        // The list may have come since the switch began.
+        let error = devices.exchange_device(&memif, memif_port().1).unwrap_err();
+        assert!(error.contains("its `steer` list is matched in Linux"), "{error}");
+        devices.replace_rules(0, &none).unwrap();
+        assert_eq!(steering.take_rules(), [none.clone()], "the device has stayed");
+        // While a PCI device changes its driver, nobody matches a list.
+        devices.release_device(&af_packet_port());
+        devices.replace_rules(0, &rules(1)).unwrap_err();
+        devices.start_port(0, steering.af_packet(&none)).unwrap();
+        devices.replace_rules(0, &rules(1)).unwrap();
+    }
+
+    #[test]
+    fn a_port_that_was_started_without_a_list_has_one_where_linux_matches_it() {
+        let (steering, none) = (FakeSteering::default(), Rules::default());
+        let mut devices = Devices::default();
+        let error = devices.replace_rules(0, &rules(1)).unwrap_err();
+        assert!(error.contains("it was started without `steer`"), "{error}");
+        devices.exchange_device(&af_packet_port(), steering.af_packet(&none)).unwrap();
+        devices.replace_rules(0, &rules(1)).unwrap();
+        assert_eq!(steering.take_rules(), [rules(1)]);
+        assert_eq!(devices.rules_in_force(0), Some(&rules(1)), "also after a removal");
+    }
+
+    #[test]
+    fn a_list_of_the_lanes_is_replaced_with_the_one_in_linux() {
+        let steering = FakeSteering::default();
+        let mut devices = Devices::default();
+        devices.add_lane_rules(0, &rules(1));
+        let mut lane = devices.filter(0).unwrap();
+        devices.exchange_device(&af_packet_port(), steering.af_packet(&rules(1))).unwrap();
+        devices.replace_rules(0, &Rules::default()).unwrap();
+        lane.begin_burst();
+        assert!(lane.claims(&[0; 60]), "an empty list claims every frame");
+        let (memif, device) = memif_port();
+        devices.exchange_device(&memif, device).unwrap();
+        devices.replace_rules(0, &rules(2)).unwrap();
+        assert_eq!(steering.take_rules(), [Rules::default()]);
+        assert_eq!(devices.rules_in_force(0), Some(&rules(2)));
     }
 
     #[test]

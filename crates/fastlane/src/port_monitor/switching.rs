@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use fastlane_core::QueueChange;
 use fastlane_table::counters::PortCounter;
 
-use super::monitored_port::{Phase, down_reason, xdp_queues};
+use super::monitored_port::{MonitoredPort, Phase, down_reason, xdp_queues};
 use super::switch_stage::{PortSwitch, Progress, Stage};
 use super::{PortMonitor, lock};
 use crate::config::plan::PortPlan;
+use crate::config::raw::Driver;
 use crate::open::{LaneMemory, Reopened, ReopenedDevice, open_beside, warn_of_missing_queues};
 use crate::port_switch::SwitchRequest;
 use crate::session::{Switch, SwitchReport};
@@ -72,11 +73,7 @@ impl PortMonitor<'_> {
         if !matches!(port.phase, Phase::Open) || port.is_removed || port.was_removed() {
             return Err("it is being reopened or switched; try again when it is up".to_owned());
         }
-        let current = self.ports.iter().map(|port| &port.plan);
-        let plan = self.around.plan.with_driver(port.number, driver.clone(), current);
-        let plan = plan.map_err(|error| error.to_string())?;
-        let at_start = &self.around.plan.ports[port.number];
-        self.around.plan.check_change(at_start, &port.plan, &plan)?;
+        let plan = self.plan_with(port, driver)?;
         let begin = Instant::now();
         let (losses, reply) = (self.losses(port.number), reply.clone());
         let rebound = self.rebound(index, &plan)?;
@@ -109,6 +106,26 @@ impl PortMonitor<'_> {
         tracing::info!("port `{name}`: switching to {now}");
         self.ports[index].phase = Phase::Switching(Box::new(switch));
         Ok(())
+    }
+
+    /// Returns the settings of a port with another driver, and the rules in force.
+    ///
+    /// # Errors
+    /// The reason why the port cannot have the driver.
+    fn plan_with(&self, port: &MonitoredPort, driver: &Driver) -> Result<PortPlan, String> {
+        let (number, devices) = (port.number, lock(self.around.devices));
+        let mut at_start = self.around.plan.clone();
+        for planned in &mut at_start.ports {
+            let in_force = devices.rules_in_force(usize::from(planned.id.0));
+            planned.rules = in_force.cloned().unwrap_or_default();
+        }
+        let current = self.ports.iter().map(|port| &port.plan);
+        let plan = at_start.with_driver(number, driver.clone(), current);
+        let mut plan = plan.map_err(|error| error.to_string())?;
+        plan.rules.clone_from(&at_start.ports[number].rules);
+        at_start.check_change(&at_start.ports[number], &port.plan, &plan)?;
+        devices.check_rules(&plan)?;
+        Ok(plan)
     }
 
     /// Opens a device while the lanes run.

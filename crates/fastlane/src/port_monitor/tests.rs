@@ -4,7 +4,7 @@ use fastlane_core::{
     Burst, Idle, Lane, LaneConfig, Packet, Pool, Port, PortId, QueueChange, Verdict,
 };
 use fastlane_memif::{MemifSettings, Role};
-use fastlane_steer::Rules;
+use fastlane_steer::{Rule, Rules};
 use fastlane_table::SharedMemory;
 use serde_json::{Value, json};
 
@@ -15,6 +15,7 @@ use crate::describe::Application;
 use crate::open::PortHandover;
 use crate::open::fake_steering::FakeSteering;
 use crate::port_switch;
+use crate::session::Switch;
 use crate::tables::Tables;
 
 /// Calls `test` with the monitor of an AF_XDP port that has one lane, which does not run.
@@ -144,6 +145,33 @@ fn a_port_on_an_interface_without_carrier_is_down() {
         assert_eq!(counters.down_reason(0), Some(DownReason::LinkDown), "after its return");
         assert!(matches!(monitor.ports[0].phase, Phase::Open), "it is not reopened again");
     });
+}
+
+#[test]
+fn the_rules_in_force_decide_if_a_port_can_leave_linux() {
+    let list = Rules::new(vec![Rule { udp_port: Some(1.into()), ..Rule::default() }]).unwrap();
+    for (steer, in_force, refusal) in [
+        (json!([]), list, Some("its `steer` list is matched in Linux")),
+        (json!([{"udp-port": 1}]), Rules::default(), None),
+    ] {
+        let driver = json!({"af-packet": {"interface": "lo"}});
+        let raw = json!({"ports": {"wire": {"driver": driver, "steer": steer}}});
+        with_monitor_of(raw, |monitor| {
+            let device = FakeSteering::default().af_packet(&Rules::default());
+            let mut devices = lock(monitor.around.devices);
+            devices.exchange_device(&monitor.ports[0].plan, device).unwrap();
+            devices.replace_rules(0, &in_force).unwrap();
+            drop(devices);
+            let driver = json!({"memif": {"socket": "@fastlane-nobody", "role": "client"}});
+            let driver = serde_json::from_value(driver).unwrap();
+            let switch = Switch { port: "wire".to_owned(), driver };
+            let result = monitor.begin_switch(&switch, &mpsc::sync_channel(1).0);
+            match refusal {
+                Some(reason) => assert!(result.unwrap_err().contains(reason)),
+                None => result.unwrap(),
+            }
+        });
+    }
 }
 
 #[test]

@@ -8,6 +8,15 @@ use crate::config::raw::Driver;
 pub(crate) const CLOSED_DRIVERS: &str = "this driver can only be opened at the start; use af-xdp, \
                                          af-packet, dpdk or memif, or restart the application";
 
+/// Returns the refusal of a driver for a port whose rules nobody would match.
+pub(crate) fn unmatched_rules(driver: &Driver) -> String {
+    format!(
+        "its `steer` list is matched in Linux, and its lanes do not match it for {}; empty the \
+         list, or start the application on that driver",
+        driver.name()
+    )
+}
+
 impl Driver {
     /// Returns the interface, the device without its arguments, or the socket of a driver that
     /// opens ports while the lanes run.
@@ -58,7 +67,8 @@ impl Plan {
     }
 
     /// Checks that the lanes can have the present driver of a port and another one at once, and
-    /// that the new one can do what the port was started for.
+    /// that the new one can do what the port was started for. The rules of all ports, and those of
+    /// `now`, are the ones in force.
     ///
     /// # Errors
     /// The reason why the port cannot change.
@@ -82,11 +92,7 @@ impl Plan {
         }
         let is_shared = at_start.driver.is_shared();
         if !now.rules.is_empty() && is_shared && !to.is_shared() {
-            return Err(format!(
-                "its `steer` list is matched in Linux, and its lanes do not match it for {}; empty \
-                 the list, or start the application on that driver",
-                to.name()
-            ));
+            return Err(unmatched_rules(to));
         }
         if before.lanes != now.lanes || before.lane_by != now.lane_by {
             let reason = "it would have other lanes; name them with `lanes`, and restart";
