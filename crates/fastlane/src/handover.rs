@@ -63,6 +63,10 @@ pub(crate) struct Handover {
 }
 
 impl Offer {
+    fn has_ports(&self) -> bool {
+        self.manifest.messages.unwrap_or(self.descriptors.len()) > self.manifest.ports.1
+    }
+
     /// Drops the ports and their descriptors.
     pub(crate) fn withdraw_ports(&mut self) {
         let Self { manifest, descriptors } = self;
@@ -133,11 +137,16 @@ impl Handover {
         }
     }
 
-    /// Returns true if a successor may continue with the ports.
-    pub(crate) fn holds_ports(&self) -> bool {
-        let offer = self.offer();
-        let end = offer.manifest.messages.unwrap_or(offer.descriptors.len());
-        self.is_held() && end > offer.manifest.ports.1
+    /// Leaves the ports of an application that ends to a successor, if it has started and someone
+    /// holds them. Otherwise drops the duplicates, because a zero-copy device keeps a queue as long
+    /// as one is open. Returns true if a successor may continue with the ports.
+    pub(crate) fn leave_ports(&self, has_started: bool) -> bool {
+        let mut offer = self.offer();
+        let are_held = has_started && self.is_held() && offer.has_ports();
+        if !are_held {
+            offer.withdraw_ports();
+        }
+        are_held
     }
 
     /// Returns true if a holder or the service manager has the descriptors, so that a successor may

@@ -136,7 +136,7 @@ fn supervise<A: App + Send>(
                 service_manager.notify("STOPPING=1");
             }
             // Those who hold the ports of a start that has failed would claim frames for nobody.
-            locked().release(started.is_some() && handover.holds_ports());
+            locked().release(handover.leave_ports(started.is_some()));
         },
     };
     let lost = run_lanes(plan, lanes, stop, &mut supervision);

@@ -1,8 +1,9 @@
 //! Sessions of services that are made for a test: one that waits, one of another user.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -228,4 +229,21 @@ fn the_ports_are_held_only_while_their_holder_is_connected() {
         }
     }
     drop(session);
+}
+
+#[test]
+fn no_duplicate_of_a_port_is_open_once_the_application_ends_and_nobody_holds_it() {
+    for (is_asked, has_started, is_left) in
+        [(false, true, false), (true, false, false), (true, true, true)]
+    {
+        let (mut ours, port) = UnixStream::pair().unwrap();
+        let handover = offering(port.into());
+        if is_asked {
+            drop(handover.reply(0).unwrap());
+        }
+        assert_eq!(handover.leave_ports(has_started), is_left);
+        ours.set_nonblocking(true).unwrap();
+        let is_closed = ours.read(&mut [0; 1]).is_ok();
+        assert_eq!(is_closed, !is_left, "{is_asked} {has_started}");
+    }
 }
