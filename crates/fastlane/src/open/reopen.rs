@@ -257,7 +257,7 @@ mod tests {
         let error = devices.exchange_device(&memif, memif_port().1).unwrap_err();
         assert!(error.contains("its `steer` list is matched in Linux"), "{error}");
         devices.replace_rules(0, &none).unwrap();
-        assert_eq!(steering.take_rules(), [none.clone()], "the device has stayed");
+        assert_eq!(steering.take_rules(), std::slice::from_ref(&none), "the device has stayed");
         // While a PCI device changes its driver, nobody matches a list.
         devices.release_device(&af_packet_port());
         devices.replace_rules(0, &rules(1)).unwrap_err();
