@@ -47,7 +47,8 @@ fn an_application_starts_and_stops_under_traffic_without_an_uncounted_loss() {
     let Some(agent) = Agent::start(&lab, &pools()) else { return };
     let before = agent.descriptors();
     thread::scope(|scope| {
-        let report = scope.spawn(|| traffic(&lab, 60_000, 20_000));
+        // For longer than three starts take on a busy machine.
+        let report = scope.spawn(|| traffic(&lab, 200_000, 20_000));
         let mut reflected = 0;
         for _ in 0..3 {
             let macswap = agent.macswap(&lab, packet());
