@@ -151,6 +151,10 @@ def update(lab):
     equal(stranger.request(ie.UPDATE, ie.node_id(stranger.name)).cause, 72, "cause for a stranger")
 
 
+# Seconds. The pause between two attempts grows up to a minute.
+LONGER_THAN_THE_PAUSE = 90
+
+
 @case(11, "association set up by the UPF, the peer silent at first", GROUP)
 def initiated(lab):
     """6.2.6.3, 6.4: the same request N1 times, T1 apart; when the peer answers at last there is an
@@ -166,7 +170,7 @@ def initiated(lab):
         raise AssertionError(f"repeated after {min(gaps):.3f} s")
     assert request.get(ie.NODE_ID) and request.number(ie.RECOVERY_TIME_STAMP)
     smf.is_deaf_to_setup = False
-    smf.request_of(ie.SETUP, 60)
+    smf.request_of(ie.SETUP, LONGER_THAN_THE_PAUSE)
     draft = lab.session(smf=smf, draft=True)
     eventually(lambda: smf.establish(*draft.parts()).cause == 1, "an association")
     smf.release()
@@ -176,7 +180,7 @@ def initiated(lab):
 def series(lab, smf):
     """Receives the same setup request N1 times; returns the last one and the intervals in s."""
     times, of = [], None
-    end = time.monotonic() + 60
+    end = time.monotonic() + LONGER_THAN_THE_PAUSE
     while len(times) < lab["n1"]:
         request = smf.request_of(ie.SETUP, max(end - time.monotonic(), 0.1))
         if request.sequence != of:
