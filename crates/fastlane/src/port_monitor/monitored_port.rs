@@ -181,6 +181,9 @@ pub(super) fn report_changes(plan: &PortPlan, before: &Interface, now: &Interfac
     if before.up != now.up {
         let state = if now.up { "up" } else { "down" };
         tracing::info!("port `{port}`: {name} is {state}");
+    } else if before.carrier != now.carrier {
+        let state = if now.carrier { "its carrier again" } else { "lost its carrier" };
+        tracing::info!("port `{port}`: {name} has {state}");
     }
     if before.mtu != now.mtu {
         tracing::info!("port `{port}`: {name} has an MTU of {} instead of {}", now.mtu, before.mtu);

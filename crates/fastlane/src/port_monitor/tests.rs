@@ -175,6 +175,21 @@ fn the_rules_in_force_decide_if_a_port_can_leave_linux() {
 }
 
 #[test]
+fn a_carrier_that_goes_and_returns_is_logged() {
+    with_monitor(|monitor| {
+        let up = Interface { up: true, carrier: true, ..Interface::query("lo").unwrap() };
+        let lost = Interface { carrier: false, ..up.clone() };
+        let down = Interface { up: false, ..lost.clone() };
+        let plan = &monitor.ports[0].plan;
+        let log = |before: &Interface, now| logged(|| report_changes(plan, before, now));
+        assert!(log(&up, &lost).contains("lo has lost its carrier"));
+        assert!(log(&lost, &up).contains("lo has its carrier again"));
+        assert!(log(&up, &down).contains("lo is down"), "which says it all");
+        assert_eq!(log(&up, &up), "");
+    });
+}
+
+#[test]
 fn frames_that_a_peer_leaves_unread_are_counted_when_its_port_is_switched() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("memif.sock").display().to_string();
