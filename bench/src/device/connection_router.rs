@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fastlane::flow_tier::KernelTier;
 use fastlane::mirror::flows::{
-    FLOW_WORDS, FlowFollower, FlowKey, FlowPolicy, FlowRecord, FlowSettings,
+    FLOW_WORDS, FlowFollower, FlowKey, FlowPolicy, FlowRecord, FlowSettings, FlowTier,
 };
 use fastlane::now;
 use fastlane_table::{HashWriter, Readers, Spec, State};
@@ -64,6 +64,10 @@ pub enum Firewall {
     Tier,
     /// The same, with a rule by which Linux reports less of each connection.
     QuietTier,
+    /// The kernel tier without flows, and nobody who follows connections.
+    EmptyTier,
+    /// The kernel tier, which is paused: it reads headers and looks nothing up.
+    PausedTier,
 }
 
 /// CPU time that is counted.
@@ -80,6 +84,8 @@ pub struct ConnectionRouter {
     links: RouterLinks,
     generator: ConnectionGenerator,
     slow_path: Option<SlowPath>,
+    /// The kernel tier, if it has no slow path.
+    _tier: Option<KernelTier>,
     counted: Counted,
     /// Number of the next connection.
     next: u32,
@@ -95,21 +101,28 @@ impl ConnectionRouter {
         let report = if firewall == Firewall::QuietTier { REPORT_LESS } else { "" };
         links.add_rules(&RULES.replace("REPORT", report))?;
         links.add_rules(MASQUERADE)?;
-        let slow_path = match firewall {
-            Firewall::Linux => {
-                // A listener in any namespace makes Linux report the connections of all.
-                fs::write(EVENTS, "0")?;
-                None
-            }
-            Firewall::Tier | Firewall::QuietTier => {
-                let mut tier = KernelTier::load(CAPACITY)?;
-                attach(&mut tier, &links)?;
-                Some(SlowPath::start(tier)?)
-            }
+        let mut tier = match firewall {
+            Firewall::Linux => None,
+            _ => Some(KernelTier::load(CAPACITY)?),
         };
+        if let Some(tier) = &mut tier {
+            attach(tier, &links)?;
+        }
+        let mut slow_path = None;
+        match (firewall, &mut tier) {
+            (Firewall::Tier | Firewall::QuietTier, tier) => {
+                slow_path = tier.take().map(SlowPath::start).transpose()?;
+            }
+            (Firewall::EmptyTier, Some(tier)) => tier.publish(&living_status())?,
+            _ => {}
+        }
+        if slow_path.is_none() {
+            // A listener in any namespace makes Linux report the connections of all.
+            fs::write(EVENTS, "0")?;
+        }
         links.poll_by_threads()?;
         let generator = ConnectionGenerator::new(PAYLOAD)?;
-        let mut router = Self { links, generator, slow_path, counted, next: 1 };
+        let mut router = Self { links, generator, slow_path, _tier: tier, counted, next: 1 };
         router.batch()?;
         router.check()?;
         router.forget()?;
@@ -249,7 +262,6 @@ fn follow(
     added: &AtomicU64,
     started: impl FnOnce(),
 ) -> Result<()> {
-    use fastlane::mirror::flows::FlowTier;
     tier.publish(&living_status())?;
     let table = Spec::hash::<FlowKey, FlowRecord>("flows", CAPACITY).create()?;
     let state = State::attach(&Spec::state::<FLOW_WORDS>("flows", CAPACITY, 1).create()?)?;

@@ -117,6 +117,9 @@ fn compare_connections(options: &Options) -> Result<Vec<Comparison>> {
         (Firewall::QuietTier, Counted::Packets, "kernel tier, fewer events", Some(NEW_BOUND)),
         (Firewall::Tier, Counted::SlowPath, "kernel tier + slow path", None),
         (Firewall::QuietTier, Counted::SlowPath, "the same, fewer events", None),
+        // What is left if Linux reports nothing, and of that what the hook and the headers take.
+        (Firewall::EmptyTier, Counted::Packets, "kernel tier, no events", None),
+        (Firewall::PausedTier, Counted::Packets, "kernel tier, paused", None),
     ] {
         let mut router = ConnectionRouter::new(firewall, counted)?;
         let mut rival = ConnectionRouter::new(Firewall::Linux, counted)?;
