@@ -2,12 +2,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use fastlane::wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, checksum::Sum, header};
+use fastlane::wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Layers, checksum::Sum, header};
 
 use crate::Outcome;
-use extension_headers::{is_extension, upper_protocol};
-
-mod extension_headers;
 
 /// Header fields of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,9 +134,9 @@ fn ipv6(packet: &[u8]) -> Result<Headers<Ipv6Addr>, Outcome> {
         Outcome::Forwarded
     };
     let (ports, shows_ports) = ports(ip.next_header, packet, Ipv6::LENGTH, length);
-    let protocol = match shows_ports || !is_extension(ip.next_header) {
-        true => Some(ip.next_header),
-        false => upper_protocol(&packet[..length], ip.next_header, Ipv6::LENGTH),
+    let protocol = match IpProtocol::is_ipv6_extension(ip.next_header) {
+        false => Some(ip.next_header),
+        true => upper_protocol(&packet[..length]),
     };
     Ok(Headers {
         source: ip.source.into(),
@@ -152,6 +149,14 @@ fn ipv6(packet: &[u8]) -> Result<Headers<Ipv6Addr>, Outcome> {
         shows_ports,
         fallback,
     })
+}
+
+/// Returns the protocol behind the extension headers of an IPv6 packet; `None` if it cannot be
+/// found: a header is cut off or one too many, or it is in an earlier fragment.
+#[cold]
+fn upper_protocol(packet: &[u8]) -> Option<u8> {
+    let protocol = Layers::parse_ip(packet, 0).ok()?.protocol;
+    (!IpProtocol::is_ipv6_extension(protocol)).then_some(protocol)
 }
 
 /// Returns true if packets from `source` may be forwarded: it is not multicast, unspecified,
@@ -182,7 +187,7 @@ fn ports(protocol: u8, packet: &[u8], at: usize, end: usize) -> ([u16; 2], bool)
             _ => ([0; 2], false),
         },
         MOBILITY..=SHIM6 => ([0; 2], false),
-        other => ([0; 2], !is_extension(other)),
+        other => ([0; 2], !IpProtocol::is_ipv6_extension(other)),
     }
 }
 

@@ -149,6 +149,21 @@ impl IpProtocol {
     pub const DESTINATION_OPTIONS: u8 = 60;
     /// SCTP (RFC 9260).
     pub const SCTP: u8 = 132;
+
+    /// Returns true if `protocol` is an extension header of IPv6 that parsers skip (RFC 8200 clause
+    /// 4). ESP is not, because the data after it is encrypted.
+    #[inline]
+    #[must_use]
+    pub const fn is_ipv6_extension(protocol: u8) -> bool {
+        matches!(
+            protocol,
+            Self::HOP_BY_HOP
+                | Self::ROUTING
+                | Self::FRAGMENT
+                | Self::AUTHENTICATION
+                | Self::DESTINATION_OPTIONS
+        )
+    }
 }
 
 #[cfg(test)]

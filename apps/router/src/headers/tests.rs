@@ -137,6 +137,32 @@ fn ipv6_that_linux_must_see_is_named() {
 }
 
 #[test]
+fn the_protocol_behind_extension_headers_is_found() {
+    // Extension headers, all of eight octets, before the UDP header.
+    let behind = |first: u8, headers: &[[u8; 4]]| {
+        let mut frame = six(|_| {});
+        let udp = frame.split_off(54);
+        frame[20] = first;
+        frame[19] += 8 * headers.len() as u8;
+        headers.iter().for_each(|it| frame.extend([it[0], it[1], it[2], it[3], 0, 0, 0, 0]));
+        frame.extend(udp);
+        let Ok(Network::Six(headers)) = read(&frame, STATION) else { panic!("no IPv6") };
+        (!headers.hides_protocol).then_some(headers.protocol)
+    };
+    assert_eq!(behind(17, &[]), Some(17));
+    assert_eq!(behind(60, &[[17, 0, 0, 0]]), Some(17));
+    assert_eq!(behind(0, &[[60, 0, 0, 0], [43, 0, 0, 0], [17, 0, 0, 0]]), Some(17));
+    assert_eq!(behind(44, &[[60, 0, 0, 1], [17, 0, 0, 0]]), Some(17), "a first fragment");
+    assert_eq!(behind(44, &[[17, 0, 0, 8]]), Some(17), "a later one");
+    assert_eq!(behind(44, &[[60, 0, 0, 8], [17, 0, 0, 0]]), None, "in an earlier fragment");
+    assert_eq!(behind(60, &[[17, 9, 0, 0]]), None, "cut off");
+    let options = [60, 0, 0, 0];
+    let many = |count: usize| [vec![options; count - 1], vec![[17, 0, 0, 0]]].concat();
+    assert_eq!(behind(60, &many(8)), Some(17));
+    assert_eq!(behind(60, &many(9)), None, "one too many");
+}
+
+#[test]
 fn fragments_and_extensions_show_no_ports() {
     let shows = |frame: &[u8]| match read(frame, STATION) {
         Ok(Network::Four(headers)) => (headers.shows_ports, headers.ports, headers.fallback),

@@ -28,7 +28,7 @@ impl Layers {
             truncated: promised > frame.len(),
             routed: false,
         };
-        if is_extension(layers.protocol) {
+        if IpProtocol::is_ipv6_extension(layers.protocol) {
             return layers.walk_extensions(frame)?.with_transport_header();
         }
         layers.with_transport_header()
@@ -60,7 +60,7 @@ impl Layers {
                     }
                     (authentication.next_header, length)
                 }
-                protocol if is_extension(protocol) => {
+                protocol if IpProtocol::is_ipv6_extension(protocol) => {
                     let extension: &Ipv6Extension = header(packet, offset).ok_or(SHORT)?;
                     self.routed |=
                         protocol == IpProtocol::ROUTING && extension.segments_left() != 0;
@@ -78,23 +78,9 @@ impl Layers {
                 return Ok(self);
             }
         }
-        if is_extension(self.protocol) {
+        if IpProtocol::is_ipv6_extension(self.protocol) {
             return Err(ParseError::TooMany(HeaderName::Ipv6Extension));
         }
         Ok(self)
     }
-}
-
-/// Returns true if `protocol` is an extension header that the parser skips. ESP is not, because the
-/// data after it is encrypted.
-#[inline]
-const fn is_extension(protocol: u8) -> bool {
-    matches!(
-        protocol,
-        IpProtocol::HOP_BY_HOP
-            | IpProtocol::ROUTING
-            | IpProtocol::FRAGMENT
-            | IpProtocol::AUTHENTICATION
-            | IpProtocol::DESTINATION_OPTIONS
-    )
 }
