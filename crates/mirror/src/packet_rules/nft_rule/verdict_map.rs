@@ -72,11 +72,12 @@ impl VerdictMap {
         }
     }
 
-    /// Returns the chains to which it leads, and those to which it leads packets with these states.
+    /// Returns the chains to which it leads.
     pub(super) fn jumps(&self) -> impl Iterator<Item = &Jump> {
         self.jumps.keys()
     }
 
+    /// Returns the chains to which it leads packets of connections with one of these states.
     pub(super) fn jumps_of(&self, states: u32) -> impl Iterator<Item = &Jump> {
         self.jumps.iter().filter(move |(_, of)| *of & states != 0).map(|(jump, _)| jump)
     }
