@@ -171,6 +171,16 @@ struct {
 	__type(value, struct slot);
 } flows SEC(".maps");
 
+// A bit for each slot that a hash may have, set if a flow has it. Most packets of connections without
+// a flow need nothing else: their slots would be read from memory that nobody has used lately.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} homes SEC(".maps");
+
 // The states of an entry are adjacent: one for each CPU.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -277,7 +287,11 @@ static __always_inline const struct slot *find_slot(const struct flow_key *key, 
 {
 	const __u64 *wanted = (const void *)key;
 	__u32 index = first_slot(wanted, seed);
+	__u32 word = index / 64;
+	const __u64 *bits = bpf_map_lookup_elem(&homes, &word);
 
+	if (!bits || !(*bits >> index % 64 & 1))
+		return 0;
 	for (__u32 i = 0; i < MAX_PROBES; i++) {
 		const struct slot *slot = bpf_map_lookup_elem(&flows, &index);
 

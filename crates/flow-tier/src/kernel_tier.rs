@@ -12,11 +12,11 @@ use fastlane_mirror::flows::{FlowKey, FlowStatus, FlowTier, TierFlow, TierTotals
 use fastlane_steer::{ProgramError, XdpMode, link, link_xdp};
 use fastlane_table::EntryId;
 
-use crate::encoding::{self, SlotWords, Status};
+use crate::encoding::{self, Status};
 use crate::error::{TierError, system, table};
 use crate::pins::{PinnedProgram, Pins};
 use crate::program::{self, LoadedProgram, OPENING};
-use crate::slots::{Slots, slots_for};
+use crate::slots::{SlotWrite, Slots, slots_for};
 use crate::tables::Tables;
 use crate::tier_outcome::OutcomeCount;
 
@@ -178,9 +178,8 @@ impl KernelTier {
         let status = tables.status.get(&0, 0).map_err(|error| table(reading, error))?;
         let status = Status::of(&status);
         let (found, capacity) = (tables.all().map_err(failed)?, tables.capacity());
-        let taken_over = Slots::take_over(status.seed, capacity, &found, |slot, words| {
-            tables.write(slot, words)
-        });
+        let taken_over =
+            Slots::take_over(status.seed, capacity, &found, |write| tables.write(write));
         let slots = taken_over.map_err(failed)?;
         // States of flows that were removed are left, so the numbers of present ones do not tell.
         // Only a predecessor of an earlier version has reserved none.
@@ -392,13 +391,13 @@ fn return_to_lanes(pins: &Pins) -> Result<(), TierError> {
 impl FlowTier for KernelTier {
     fn insert(&mut self, flow: &TierFlow) -> io::Result<()> {
         let serial = self.next_serial()?;
-        let write = |slot: usize, words: &SlotWords| self.tables.write(slot, words);
+        let write = |write: SlotWrite<'_>| self.tables.write(write);
         self.full += u64::from(!self.slots.replace(flow, serial, write)?);
         Ok(())
     }
 
     fn remove(&mut self, key: &FlowKey) -> io::Result<()> {
-        self.slots.remove(key, |slot, words| self.tables.write(slot, words))
+        self.slots.remove(key, |write| self.tables.write(write))
     }
 
     fn flows(&self) -> io::Result<Vec<TierFlow>> {

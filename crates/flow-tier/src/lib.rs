@@ -9,6 +9,7 @@
 //!
 //! ```text
 //! flows      slots of a hash table: FlowKey, FlowRecord, entry, serial number, check
+//! homes      a bit for each slot that the hash of some flow names
 //! states     entry ─► counters, last packet, closing, remembered next hop; one for each CPU
 //! status     time until which flows may be forwarded; generation of the remembered hops
 //! entrances  interface ─► Ethernet address, zone       exits  interface (devmap)
@@ -26,6 +27,7 @@
 mod beside_lanes;
 mod encoding;
 mod error;
+mod homes;
 mod kernel_tier;
 mod pins;
 mod program;

@@ -9,6 +9,7 @@ use fastlane_steer::ProgramError;
 
 use crate::encoding;
 use crate::error::TierError;
+use crate::homes::home_words;
 use crate::pins::Pins;
 use crate::slots::{first_slots, slots_for};
 use crate::tables::{NAMES, possible_cpus};
@@ -46,10 +47,12 @@ impl LoadedProgram {
         let cpus = possible_cpus().map_err(|error| ProgramError::system(OPENING, error))?;
         let size = |elements: usize| u32::try_from(elements).unwrap_or(u32::MAX);
         let slots = slots_for(capacity);
+        let homes = size(home_words(first_slots(slots)));
         let first_slots = size(first_slots(slots));
         let states = size(capacity.saturating_mul(cpus as usize));
         let mut loader = EbpfLoader::new();
         loader.btf(None).map_max_entries("flows", size(slots)).map_max_entries("states", states);
+        loader.map_max_entries("homes", homes);
         // The log of a program with a loop takes most of the time of its verification.
         loader.verifier_log_level(VerifierLogLevel::DISABLE);
         loader.override_global("slots", &first_slots, true).override_global("cpus", &cpus, true);

@@ -3,7 +3,7 @@
 //!
 //! Invariants, after each single write: a program finds each flow whose insertion has returned and
 //! whose removal has not begun; what it finds is one flow, whole. Programs write nothing to slots,
-//! so a flow may be moved at any time.
+//! so a flow may be moved at any time. Its home stays the same.
 
 use std::io;
 use std::ops::Range;
@@ -12,6 +12,7 @@ use fastlane_mirror::flows::{FlowKey, TierFlow};
 use fastlane_table::EntryId;
 
 use crate::encoding::{self, FREE, SlotWords};
+use crate::homes::Homes;
 
 /// Number of slots in which a flow may be, as in `bpf/flows.bpf.c`. With half of all slots in use
 /// the longest distance is about 30.
@@ -33,6 +34,22 @@ pub(crate) fn first_slots(slots: usize) -> usize {
     slots.saturating_sub(OVERFLOW)
 }
 
+/// A change of the tables that the program reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SlotWrite<'a> {
+    /// Number of a slot and its words.
+    Slot(usize, &'a SlotWords),
+    /// Number of a word of the [homes](Homes) and the word.
+    Homes(usize, u64),
+}
+
+/// Tables that a predecessor has written.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundSlots {
+    pub(crate) slots: Vec<SlotWords>,
+    pub(crate) homes: Vec<u64>,
+}
+
 /// A flow in a slot.
 #[derive(Clone, Copy, Debug)]
 struct PlacedFlow {
@@ -46,6 +63,7 @@ pub(crate) struct Slots {
     seed: u64,
     /// Entry of the flow in each slot.
     slots: Vec<Option<EntryId>>,
+    homes: Homes,
     /// Flows by their entries.
     flows: Vec<Option<PlacedFlow>>,
 }
@@ -53,33 +71,40 @@ pub(crate) struct Slots {
 impl Slots {
     /// Creates slots for directions of flows, all of them free.
     pub(crate) fn new(seed: u64, capacity: usize) -> Self {
-        Self { seed, slots: vec![None; slots_for(capacity)], flows: vec![None; capacity] }
+        let count = slots_for(capacity);
+        let homes = Homes::new(first_slots(count));
+        Self { seed, slots: vec![None; count], homes, flows: vec![None; capacity] }
     }
 
     /// Takes over slots that a predecessor has written. It may have been killed between two writes:
-    /// `write` gets what must be changed, by slot.
+    /// `write` gets what must be changed.
     ///
     /// # Errors
     /// Returns the first error of `write`.
     pub(crate) fn take_over(
         seed: u64,
         capacity: usize,
-        found: &[SlotWords],
-        mut write: impl FnMut(usize, &SlotWords) -> io::Result<()>,
+        found: &FoundSlots,
+        mut write: impl FnMut(SlotWrite<'_>) -> io::Result<()>,
     ) -> io::Result<Self> {
         let mut slots = Self::new(seed, capacity);
         // In this order each flow finds its slot again, as those before it are taken.
-        for (flow, serial) in found.iter().filter_map(encoding::flow_of) {
+        for (flow, serial) in found.slots.iter().filter_map(encoding::flow_of) {
             let is_known = slots.position(&flow.key).is_some();
             let has_entry = slots.flows.get(flow.entry.index()).is_some_and(Option::is_none);
             if !is_known && has_entry {
-                slots.insert(&flow, serial, |_, _| Ok(()))?;
+                slots.insert(&flow, serial, |_| Ok(()))?;
             }
         }
-        for (index, words) in found.iter().enumerate() {
+        for (index, words) in found.slots.iter().enumerate() {
             let wanted = slots.words(index);
             if *words != wanted {
-                write(index, &wanted)?;
+                write(SlotWrite::Slot(index, &wanted))?;
+            }
+        }
+        for (index, (word, wanted)) in found.homes.iter().zip(slots.homes.words()).enumerate() {
+            if word != wanted {
+                write(SlotWrite::Homes(index, *wanted))?;
             }
         }
         Ok(slots)
@@ -142,7 +167,7 @@ impl Slots {
         &mut self,
         flow: &TierFlow,
         serial: u32,
-        mut write: impl FnMut(usize, &SlotWords) -> io::Result<()>,
+        mut write: impl FnMut(SlotWrite<'_>) -> io::Result<()>,
     ) -> io::Result<bool> {
         self.remove(&flow.key, &mut write)?;
         if let Some(key) = self.key(flow.entry) {
@@ -160,12 +185,14 @@ impl Slots {
         &mut self,
         flow: &TierFlow,
         serial: u32,
-        mut write: impl FnMut(usize, &SlotWords) -> io::Result<()>,
+        mut write: impl FnMut(SlotWrite<'_>) -> io::Result<()>,
     ) -> io::Result<bool> {
         let free = self.candidates(&flow.key).find(|index| self.slots.get(*index) == Some(&None));
         let place = self.flows.get_mut(flow.entry.index());
         let (Some(index), Some(place)) = (free, place) else { return Ok(false) };
-        write(index, &encoding::slot_words(flow, serial))?;
+        let home = encoding::first_slot(&flow.key, self.seed, first_slots(self.slots.len()));
+        self.homes.set(home, true, |word, bits| write(SlotWrite::Homes(word, bits)))?;
+        write(SlotWrite::Slot(index, &encoding::slot_words(flow, serial)))?;
         *place = Some(PlacedFlow { flow: *flow, serial });
         self.slots[index] = Some(flow.entry);
         Ok(true)
@@ -179,32 +206,39 @@ impl Slots {
     pub(crate) fn remove(
         &mut self,
         key: &FlowKey,
-        mut write: impl FnMut(usize, &SlotWords) -> io::Result<()>,
+        mut write: impl FnMut(SlotWrite<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         let Some(mut hole) = self.position(key) else { return Ok(()) };
-        let removed = self.slots[hole];
+        let (removed, home) = (self.slots[hole], self.first(key));
         let mut next = hole + 1;
         while let Some(Some(entry)) = self.slots.get(next).copied() {
             // A flow whose first slot is behind the hole stays.
             if self.key(entry).is_some_and(|key| self.first(&key) <= hole) {
-                write(hole, &self.words(next))?;
+                write(SlotWrite::Slot(hole, &self.words(next)))?;
                 self.slots[hole] = Some(entry);
                 hole = next;
             }
             next += 1;
         }
-        write(hole, &FREE)?;
+        write(SlotWrite::Slot(hole, &FREE))?;
         self.slots[hole] = None;
         if let Some(entry) = removed {
             self.flows[entry.index()] = None;
         }
-        Ok(())
+        let is_home = self.is_home(home);
+        self.homes.set(home, is_home, |word, bits| write(SlotWrite::Homes(word, bits)))
+    }
+
+    /// Returns true if the hash of some flow names a slot.
+    fn is_home(&self, slot: usize) -> bool {
+        let behind = self.slots.get(slot..).unwrap_or_default().iter().map_while(|entry| *entry);
+        behind.filter_map(|entry| self.key(entry)).any(|key| self.first(&key) == slot)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::{HashMap, HashSet};
 
     use fastlane_mirror::flows::FlowRecord;
     use proptest::prelude::*;
@@ -223,10 +257,33 @@ mod tests {
         TierFlow { key, record, entry: EntryId(entry) }
     }
 
+    /// Creates free tables.
+    fn free_tables() -> FoundSlots {
+        let count = slots_for(CAPACITY);
+        let homes = Homes::new(first_slots(count)).words().to_vec();
+        FoundSlots { slots: vec![FREE; count], homes }
+    }
+
+    /// Applies a write to tables.
+    fn apply(tables: &mut FoundSlots, write: SlotWrite<'_>) {
+        match write {
+            SlotWrite::Slot(index, words) => tables.slots[index] = *words,
+            SlotWrite::Homes(index, word) => tables.homes[index] = word,
+        }
+    }
+
+    /// Returns true if the tables say that some flow has a home.
+    fn has_home(tables: &FoundSlots, slot: usize) -> bool {
+        tables.homes[slot / 64] >> (slot % 64) & 1 == 1
+    }
+
     /// Returns the flow that a program finds.
-    fn found(table: &[SlotWords], seed: u64, key: &FlowKey) -> Option<(TierFlow, u32)> {
-        let first = encoding::first_slot(key, seed, first_slots(table.len()));
-        for words in &table[first..first + MAX_PROBES] {
+    fn found(tables: &FoundSlots, seed: u64, key: &FlowKey) -> Option<(TierFlow, u32)> {
+        let first = encoding::first_slot(key, seed, first_slots(tables.slots.len()));
+        if !has_home(tables, first) {
+            return None;
+        }
+        for words in &tables.slots[first..first + MAX_PROBES] {
             if !encoding::is_taken(words) {
                 return None;
             }
@@ -238,20 +295,33 @@ mod tests {
         None
     }
 
-    /// A table of the kernel, with what is to be found in it.
+    /// Tables of the kernel, with what is to be found in them.
     struct Model {
-        table: Vec<SlotWords>,
+        tables: FoundSlots,
         flows: HashMap<FlowKey, (TierFlow, u32)>,
     }
 
     impl Model {
-        /// Writes a slot, after which all flows are to be found.
-        fn write(&mut self, seed: u64, index: usize, words: &SlotWords) -> io::Result<()> {
-            self.table[index] = *words;
+        /// Applies a write, after which all flows are to be found.
+        fn write(&mut self, seed: u64, write: SlotWrite<'_>) -> io::Result<()> {
+            apply(&mut self.tables, write);
             for (key, flow) in &self.flows {
-                assert_eq!(found(&self.table, seed, key), Some(*flow));
+                assert_eq!(found(&self.tables, seed, key), Some(*flow));
             }
             Ok(())
+        }
+
+        /// Returns the number of slots that have a flow.
+        fn taken(&self) -> usize {
+            self.tables.slots.iter().filter(|words| encoding::is_taken(words)).count()
+        }
+
+        /// Returns true if the homes are those of the flows, and no others.
+        fn has_exact_homes(&self, seed: u64) -> bool {
+            let count = first_slots(self.tables.slots.len());
+            let homes: HashSet<usize> =
+                self.flows.keys().map(|key| encoding::first_slot(key, seed, count)).collect();
+            (0..count).all(|slot| has_home(&self.tables, slot) == homes.contains(&slot))
         }
     }
 
@@ -263,23 +333,22 @@ mod tests {
         #[test]
         fn a_program_finds_each_flow_after_each_write(seed: u64, changes in changes()) {
             let mut slots = Slots::new(seed, CAPACITY);
-            let mut model =
-                Model { table: vec![FREE; slots_for(CAPACITY)], flows: HashMap::new() };
+            let mut model = Model { tables: free_tables(), flows: HashMap::new() };
             for (serial, (adds, port, entry)) in (1..).zip(changes) {
                 let flow = flow(port, entry);
                 let entries = slots.key(flow.entry);
                 if adds && slots.position(&flow.key).is_none() && entries.is_none() {
-                    let write = |index, words: &SlotWords| model.write(seed, index, words);
+                    let write = |write: SlotWrite<'_>| model.write(seed, write);
                     prop_assert!(slots.insert(&flow, serial, write).unwrap());
                     model.flows.insert(flow.key, (flow, serial));
                 } else if !adds {
                     model.flows.remove(&flow.key);
-                    let write = |index, words: &SlotWords| model.write(seed, index, words);
+                    let write = |write: SlotWrite<'_>| model.write(seed, write);
                     slots.remove(&flow.key, write).unwrap();
-                    prop_assert_eq!(found(&model.table, seed, &flow.key), None);
+                    prop_assert_eq!(found(&model.tables, seed, &flow.key), None);
                 }
-                let taken = model.table.iter().filter(|words| encoding::is_taken(words)).count();
-                prop_assert_eq!(taken, model.flows.len());
+                prop_assert_eq!(model.taken(), model.flows.len());
+                prop_assert!(model.has_exact_homes(seed));
                 for (flow, serial) in model.flows.values() {
                     prop_assert_eq!(slots.serial(flow.entry), Some(*serial));
                 }
@@ -293,42 +362,43 @@ mod tests {
             after in 0_usize..4,
         ) {
             let mut slots = Slots::new(seed, CAPACITY);
-            let mut table = vec![FREE; slots_for(CAPACITY)];
+            let mut tables = free_tables();
             for (entry, port) in (0..).zip(&ports) {
-                let write = |index: usize, words: &SlotWords| {
-                    table[index] = *words;
+                let write = |write: SlotWrite<'_>| {
+                    apply(&mut tables, write);
                     Ok(())
                 };
                 slots.insert(&flow(*port, entry), entry + 1, write).unwrap();
             }
             // Whole tables are adopted without a write.
-            let unchanged = |_, _: &SlotWords| panic!("there is nothing to change");
-            let adopted = Slots::take_over(seed, CAPACITY, &table, unchanged).unwrap();
+            let unchanged = |_: SlotWrite<'_>| panic!("there is nothing to change");
+            let adopted = Slots::take_over(seed, CAPACITY, &tables, unchanged).unwrap();
             prop_assert_eq!(&adopted.slots, &slots.slots);
             // It is killed after a few writes of a removal.
             let removed = flow(*ports.iter().next().unwrap(), 0);
             let mut left = after;
-            let _ = slots.remove(&removed.key, |index, words| {
+            let _ = slots.remove(&removed.key, |write| {
                 left = left.checked_sub(1).ok_or(io::ErrorKind::Interrupted)?;
-                table[index] = *words;
+                apply(&mut tables, write);
                 Ok(())
             });
-            let before = table.clone();
-            let write = |index: usize, words: &SlotWords| {
-                table[index] = *words;
+            let before = tables.clone();
+            let write = |write: SlotWrite<'_>| {
+                apply(&mut tables, write);
                 Ok(())
             };
             let mut adopted = Slots::take_over(seed, CAPACITY, &before, write).unwrap();
             let rest = (0..).zip(&ports).skip(1).map(|(entry, port)| flow(*port, entry));
             for flow in rest {
                 prop_assert_eq!(
-                    found(&table, seed, &flow.key),
+                    found(&tables, seed, &flow.key),
                     Some((flow, flow.entry.0 + 1))
                 );
-                adopted.remove(&flow.key, |_, _| Ok(())).unwrap();
+                adopted.remove(&flow.key, |_| Ok(())).unwrap();
             }
-            adopted.remove(&removed.key, |_, _| Ok(())).unwrap();
+            adopted.remove(&removed.key, |_| Ok(())).unwrap();
             prop_assert!(adopted.slots.iter().all(Option::is_none));
+            prop_assert!(adopted.homes.words().iter().all(|word| *word == 0));
         }
     }
 
@@ -336,10 +406,10 @@ mod tests {
     fn a_flow_without_a_slot_is_linuxs() {
         let mut slots = Slots::new(1, 2);
         slots.slots = vec![Some(EntryId(0)); slots_for(2)];
-        let inserted = slots.insert(&flow(1, 1), 1, |_, _| panic!("there is no free slot"));
+        let inserted = slots.insert(&flow(1, 1), 1, |_| panic!("there is no free slot"));
         assert!(!inserted.unwrap());
         // So is one whose entry the tier does not have.
         let mut slots = Slots::new(1, 2);
-        assert!(!slots.insert(&flow(1, 2), 1, |_, _| panic!("it is none of ours")).unwrap());
+        assert!(!slots.insert(&flow(1, 2), 1, |_| panic!("it is none of ours")).unwrap());
     }
 }

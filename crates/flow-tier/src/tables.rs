@@ -12,14 +12,14 @@ use fastlane_steer::{ArrayReader, ProgramArray};
 use crate::encoding::StatusWords;
 use crate::encoding::{self, CountWords, EntranceWords, FREE, SlotWords, StateWords, Status};
 use crate::error::system;
-use crate::slots::{MAX_PROBES, first_slots};
+use crate::slots::{FoundSlots, MAX_PROBES, SlotWrite, first_slots};
 use crate::tier_outcome::{OutcomeCount, TierOutcome};
 
 /// Names of the tables in `bpf/flows.bpf.c`.
-pub(crate) const NAMES: [&str; 7] =
-    ["flows", "states", "status", "entrances", "exits", "lanes", "outcomes"];
+pub(crate) const NAMES: [&str; 8] =
+    ["flows", "homes", "states", "status", "entrances", "exits", "lanes", "outcomes"];
 
-/// Slots that are read at once.
+/// Slots, or words of homes, that are read at once.
 const CHUNK: usize = 1024;
 
 /// Returns the number of CPUs that the machine may have: the greatest number of one, and one more.
@@ -34,6 +34,8 @@ pub(crate) fn possible_cpus() -> io::Result<u32> {
 pub(crate) struct Tables {
     pub(crate) flows: Array<MapData, SlotWords>,
     slots: ArrayReader<{ FREE.len() }>,
+    homes: Array<MapData, u64>,
+    home_words: ArrayReader<1>,
     states: ArrayReader<8>,
     /// Number of possible CPUs, each of which has a state of each flow.
     cpus: u32,
@@ -73,13 +75,16 @@ impl Tables {
     /// Opens the tables by their descriptors, in the order of [`NAMES`].
     pub(crate) fn open(descriptors: [OwnedFd; NAMES.len()]) -> Result<Self, MapError> {
         let slots = ArrayReader::new(descriptors[0].as_fd())?;
-        let states = ArrayReader::new(descriptors[1].as_fd())?;
-        let lanes = ProgramArray::new(descriptors[5].as_fd())?;
-        let [flows, _, status, entrances, exits, _, outcomes] =
+        let home_words = ArrayReader::new(descriptors[1].as_fd())?;
+        let states = ArrayReader::new(descriptors[2].as_fd())?;
+        let lanes = ProgramArray::new(descriptors[6].as_fd())?;
+        let [flows, homes, _, status, entrances, exits, _, outcomes] =
             descriptors.map(|descriptor| Map::from_map_data(MapData::from_fd(descriptor)?));
         Ok(Self {
             flows: flows?.try_into()?,
             slots,
+            homes: homes?.try_into()?,
+            home_words,
             states,
             cpus: possible_cpus()?,
             status: status?.try_into()?,
@@ -100,9 +105,13 @@ impl Tables {
         (self.states.len() / self.cpus) as usize
     }
 
-    /// Writes a slot.
-    pub(crate) fn write(&mut self, slot: usize, words: &SlotWords) -> io::Result<()> {
-        self.flows.set(slot as u32, words, 0).map_err(system)
+    /// Writes a slot, or a word of homes.
+    pub(crate) fn write(&mut self, write: SlotWrite<'_>) -> io::Result<()> {
+        let written = match write {
+            SlotWrite::Slot(slot, words) => self.flows.set(slot as u32, words, 0),
+            SlotWrite::Homes(word, bits) => self.homes.set(word as u32, bits, 0),
+        };
+        written.map_err(system)
     }
 
     /// Returns a direction of a flow and its serial number.
@@ -123,13 +132,17 @@ impl Tables {
         Ok(None)
     }
 
-    /// Returns all slots.
-    pub(crate) fn all(&self) -> io::Result<Vec<SlotWords>> {
+    /// Returns all slots and the homes.
+    pub(crate) fn all(&self) -> io::Result<FoundSlots> {
         let mut slots = vec![FREE; self.slots()];
         for (first, chunk) in (0..).step_by(CHUNK).zip(slots.chunks_mut(CHUNK)) {
             self.slots.read(first, chunk)?;
         }
-        Ok(slots)
+        let mut homes = vec![[0]; self.home_words.len() as usize];
+        for (first, chunk) in (0..).step_by(CHUNK).zip(homes.chunks_mut(CHUNK)) {
+            self.home_words.read(first, chunk)?;
+        }
+        Ok(FoundSlots { slots, homes: homes.into_flattened() })
     }
 
     /// Returns the totals of an insertion.
