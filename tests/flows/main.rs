@@ -10,6 +10,7 @@ mod egress;
 mod firewall;
 mod flood;
 mod flowtable;
+mod growth;
 mod kernel_tier;
 mod left_to_linux;
 mod rates;

@@ -115,8 +115,10 @@ fn compare_connections(options: &Options) -> Result<Vec<Comparison>> {
     for (firewall, counted, ours, bound) in [
         (Firewall::Tier, Counted::Packets, "kernel tier", Some(NEW_BOUND)),
         (Firewall::QuietTier, Counted::Packets, "kernel tier, fewer events", Some(NEW_BOUND)),
+        (Firewall::GrownTier, Counted::Packets, "kernel tier, once grown", Some(NEW_BOUND)),
         (Firewall::Tier, Counted::SlowPath, "kernel tier + slow path", None),
         (Firewall::QuietTier, Counted::SlowPath, "the same, fewer events", None),
+        (Firewall::GrownTier, Counted::SlowPath, "the same, once grown", None),
         // What is left if Linux reports nothing, and of that what the hook and the headers take.
         (Firewall::EmptyTier, Counted::Packets, "kernel tier, no events", None),
         (Firewall::PausedTier, Counted::Packets, "kernel tier, paused", None),
@@ -129,7 +131,12 @@ fn compare_connections(options: &Options) -> Result<Vec<Comparison>> {
             pair(&mut pairs, options.effort.slice, &mut router, &mut rival)?;
         }
         let name = "New TCP connections of 8 packets between veth pairs".to_owned();
-        let names = [name, ours.to_owned(), "Linux, same rules".to_owned()];
+        // Growth is a condition of ours: a firewall without fast connections does not ask for it.
+        let rival = match firewall {
+            Firewall::GrownTier => "Linux, marks at once",
+            _ => "Linux, same rules",
+        };
+        let names = [name, ours.to_owned(), rival.to_owned()];
         comparisons.push(Comparison::new(names, pairs, Kind::Ratio, bound));
     }
     Ok(comparisons)

@@ -8,6 +8,7 @@ use fastlane_core::PortId;
 use fastlane_table::{Guard, Readers};
 
 use super::conntrack::{ConnectionTuple, ConntrackEvent, ConntrackEvents};
+use super::flows::FlowPolicy;
 use super::ipsec::{IpsecPolicies, IpsecPolicy};
 use super::message::{Message, Messages};
 use super::model::{Changes, LOCAL, MAIN, Model, Target};
@@ -57,7 +58,8 @@ pub fn ipsec(data: &[u8]) {
 /// Parses arbitrary bytes as messages about rules of nftables, and searches them for one that acts
 /// on each packet.
 pub fn packet_rules(data: &[u8]) {
-    let (mut messages, mut search) = (Messages::new(data), RuleSearch::new(data.len() % 2 == 1));
+    let policy = FlowPolicy { mark: 1, mask: 1, one_way: data.len() % 2 == 1 };
+    let (mut messages, mut search) = (Messages::new(data), RuleSearch::new(policy));
     while let Some(Ok((header, body))) = messages.next_body() {
         search.take(header, body);
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
 use fastlane::mirror::conntrack::{Connection, ConnectionTuple, ConntrackListener, Groups};
-use fastlane::mirror::flows::{FlowStatus, Suitability};
+use fastlane::mirror::flows::{FlowPolicy, FlowStatus, Suitability};
 use fastlane::mirror::ipsec::PolicyReader;
 use fastlane::mirror::packet_rules::per_packet_rule;
 use fastlane::{now, slow};
@@ -92,7 +92,8 @@ fn not_served(status: Option<FlowStatus>) -> String {
     if status.is_active != 0 {
         return "`router offload` does not run".to_owned();
     }
-    match per_packet_rule(status.one_way != 0) {
+    let (FlowStatus { mark, mask, .. }, one_way) = (status, status.one_way != 0);
+    match per_packet_rule(&FlowPolicy { mark, mask, one_way }) {
         Ok(Some(rule)) => format!("{rule} acts on each packet of established connections"),
         _ => "the rules of Linux judge all connections again".to_owned(),
     }

@@ -221,7 +221,7 @@ impl Tables {
         if self.settings.ignore_packet_rules {
             return Ok(());
         }
-        let found = per_packet_rule(self.settings.one_way);
+        let found = per_packet_rule(&self.settings.policy());
         let found = found.map_err(|error| format!("cannot read the rules of nftables: {error}"))?;
         match (&found, &self.packet_rule) {
             (Some(rule), before) if before.as_ref() != Some(rule) => eprintln!(

@@ -7,11 +7,15 @@ use fastlane_netlink::{attribute, attributes, text};
 mod jump;
 mod nft_set;
 mod verdict_map;
+mod volume;
 
 pub(super) use jump::Jump;
 pub(super) use nft_set::NftSets;
 use nft_set::{TableSets, element_effect, object_effect};
 pub(super) use verdict_map::SetName;
+use volume::VolumeUse;
+
+use crate::flows::FlowPolicy;
 
 /// Attributes of a rule (`NFTA_RULE_*`).
 const TABLE: u16 = 1;
@@ -59,9 +63,8 @@ const SYN_OPTIONS: [u8; 3] = [2, 3, 4];
 const DROP: u32 = 0;
 const ACCEPT: u32 = 1;
 const RETURN: u32 = 5_u32.wrapping_neg();
-/// Key `NFT_CT_STATE`, and those of volume: `NFT_CT_PKTS`, `NFT_CT_BYTES`, `NFT_CT_AVGPKT`.
+/// Key `NFT_CT_STATE`.
 const STATE: u32 = 0;
-const VOLUME: std::ops::RangeInclusive<u32> = 14..=16;
 /// Keys of `meta`: `NFT_META_MARK`, which the routing rules decide about, and `NFT_META_NFTRACE`;
 /// `NFT_META_PRANDOM`, and those of time.
 const HARMLESS: [u32; 2] = [3, 12];
@@ -148,18 +151,29 @@ pub(super) struct NftRule {
 
 impl NftRule {
     /// Parses the attributes of a rule that may refer to these sets; `None` if its place is
-    /// missing. `fast` are the states of connections that may be fast.
-    pub(super) fn read(family: u8, rule: &[u8], sets: &NftSets, fast: u32) -> Option<Self> {
+    /// missing. `policy` says which connections may be fast.
+    pub(super) fn read(
+        family: u8,
+        rule: &[u8],
+        sets: &NftSets,
+        policy: &FlowPolicy,
+    ) -> Option<Self> {
+        let fast = if policy.one_way { ESTABLISHED | NEW } else { ESTABLISHED };
         let name = |kind| attribute(rule, kind).map(text);
         let place = ChainName { family, table: name(TABLE)?, chain: name(CHAIN)? };
         let handle = attribute(rule, HANDLE).and_then(|it| it.first_chunk().copied());
         let sets = sets.of_table(family, &place.table);
-        let mut reading = Reading { sets, fast, ..Reading::default() };
+        let (mut reading, mut volume) =
+            (Reading { sets, fast, ..Reading::default() }, VolumeUse::default());
         let list = attribute(rule, EXPRESSIONS).unwrap_or_default();
         for (_, expression) in attributes(list) {
             let name = attribute(expression, NAME).map(text).unwrap_or_default();
             let data = attribute(expression, DATA).unwrap_or_default();
             reading.take(&name, data);
+            volume.take(&name, data, policy);
+        }
+        if volume.acts() {
+            reading.effect("ct bytes, packets or avgpkt");
         }
         Some(Self {
             place,
@@ -209,12 +223,7 @@ impl Reading<'_> {
         let (was_state, mask) = (std::mem::take(&mut self.is_state), self.mask.take());
         match name {
             "ct" if attribute(data, CT_SOURCE).is_some() => {}
-            "ct" => {
-                self.is_state = key() == Some(STATE);
-                if key().is_some_and(|key| VOLUME.contains(&key)) {
-                    self.effect("ct bytes, packets or avgpkt");
-                }
-            }
+            "ct" => self.is_state = key() == Some(STATE),
             "bitwise" if was_state => {
                 self.mask =
                     attribute(data, MASK).and_then(|it| attribute(it, VALUE)).and_then(ne32);

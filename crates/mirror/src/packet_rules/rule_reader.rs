@@ -8,7 +8,8 @@ use rustix::io::Errno;
 
 use super::PerPacketRule;
 use super::chain_walk::{Chains, HookKind};
-use super::nft_rule::{ChainName, ESTABLISHED, NEW, NftRule, NftSets, SetName, be32};
+use super::nft_rule::{ChainName, NftRule, NftSets, SetName, be32};
+use crate::flows::FlowPolicy;
 use crate::message::Header;
 use crate::socket::Socket;
 
@@ -46,13 +47,13 @@ const ATTEMPTS: usize = 16;
 const ABSENT: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOENT];
 
 /// Returns the first rule that acts on each packet of established connections, in the network
-/// namespace of the calling thread. `one_way`: packets of connections without a reply may be fast,
-/// too; to Linux each of them is of a new connection.
+/// namespace of the calling thread. If `policy` is such that connections without a reply may be
+/// fast, all their packets are of new connections to Linux.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses the dump, for example without CAP_NET_ADMIN, or if the
 /// rules do not rest.
-pub fn per_packet_rule(one_way: bool) -> io::Result<Option<PerPacketRule>> {
+pub fn per_packet_rule(policy: &FlowPolicy) -> io::Result<Option<PerPacketRule>> {
     let socket = Socket::of_netfilter_requests();
     let socket = match socket {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::PROTONOSUPPORT) => {
@@ -64,7 +65,7 @@ pub fn per_packet_rule(one_way: bool) -> io::Result<Option<PerPacketRule>> {
     // Maps of which the elements must be known before the rules that refer to them.
     let mut maps = BTreeSet::new();
     for _ in 0..ATTEMPTS {
-        let mut search = RuleSearch::new(one_way);
+        let mut search = RuleSearch::new(*policy);
         let is_whole = dumper.dump(GET_CHAINS, &mut search)?
             && dumper.dump(GET_SETS, &mut search)?
             && dumper.dump_elements(&maps, &mut search)?
@@ -80,8 +81,8 @@ pub fn per_packet_rule(one_way: bool) -> io::Result<Option<PerPacketRule>> {
 /// Search for a rule that acts on each packet of connections that may be fast.
 #[derive(Clone, Debug)]
 pub(crate) struct RuleSearch {
-    /// States of such connections.
-    fast: u32,
+    /// Connections that may be fast.
+    policy: FlowPolicy,
     /// Chains that their packets may pass.
     chains: Chains,
     /// Sets, of which rules may be about each packet.
@@ -91,11 +92,10 @@ pub(crate) struct RuleSearch {
 }
 
 impl RuleSearch {
-    /// Creates a search. `one_way`: connections without a reply may be fast.
-    pub(crate) fn new(one_way: bool) -> Self {
+    /// Creates a search.
+    pub(crate) fn new(policy: FlowPolicy) -> Self {
         let (chains, sets, unknown_maps) = Default::default();
-        let fast = if one_way { ESTABLISHED | NEW } else { ESTABLISHED };
-        Self { fast, chains, sets, unknown_maps }
+        Self { policy, chains, sets, unknown_maps }
     }
 
     /// Returns the first rule that acts on each packet, of those that were taken.
@@ -137,7 +137,8 @@ impl RuleSearch {
     }
 
     fn take_rule(&mut self, family: u8, rule: &[u8]) {
-        let Some(mut rule) = NftRule::read(family, rule, &self.sets, self.fast) else { return };
+        let rule = NftRule::read(family, rule, &self.sets, &self.policy);
+        let Some(mut rule) = rule else { return };
         if let Some(set) = rule.unknown_map.take() {
             self.unknown_maps.insert(SetName { family, table: rule.place.table.clone(), set });
         }

@@ -7,6 +7,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::fuzz;
 
+/// Policy by which connections are fast that the rule marks with 1.
+const POLICY: FlowPolicy = FlowPolicy { mark: 1, mask: 1, one_way: false };
+
 /// Builds the attributes of a rule with expressions of iptables-nft.
 fn rule(expressions: &[(&str, &str, &[u8])], accepts: bool) -> Vec<u8> {
     let text = |text: &str| [text.as_bytes(), &[0]].concat();
@@ -48,7 +51,7 @@ fn acts(rule: &NftRule) -> bool {
 #[test]
 fn matches_and_targets_of_iptables_are_known() {
     let read = |expressions: &[(&str, &str, &[u8])], accepts| {
-        NftRule::read(2, &rule(expressions, accepts), &NftSets::default(), ESTABLISHED).unwrap()
+        NftRule::read(2, &rule(expressions, accepts), &NftSets::default(), &POLICY).unwrap()
     };
     let established = ("match", "conntrack", &states(2 | 4, 0)[..]);
     assert!(read(&[established], true).accepts_all);
@@ -64,7 +67,7 @@ fn matches_and_targets_of_iptables_are_known() {
     }
     assert!(acts(&read(&[("match", "rateest", &[0; 160])], true)));
     assert!(!acts(&read(&[("match", "tcp", &[0; 16])], true)));
-    assert_eq!(NftRule::read(2, &[], &NftSets::default(), ESTABLISHED), None);
+    assert_eq!(NftRule::read(2, &[], &NftSets::default(), &POLICY), None);
 }
 
 /// Builds the attributes of a rule with one expression.
@@ -78,7 +81,7 @@ fn single(name: &str, fill: impl FnOnce(Request) -> Request) -> Vec<u8> {
 
 /// Returns the effect of a rule of a table without known sets.
 fn effect(rule: &[u8]) -> Option<String> {
-    NftRule::read(2, rule, &NftSets::default(), ESTABLISHED)?.effect
+    NftRule::read(2, rule, &NftSets::default(), &POLICY)?.effect
 }
 
 /// Builds an update of the set `flood` with these expressions, in a list or each alone.
@@ -110,7 +113,7 @@ fn expressions_of_elements_act_as_those_of_rules_do() {
     assert_eq!(effect(&several).as_deref(), Some("limit of set flood"));
     assert_eq!(effect(&update(&[], true)), None);
     let rule =
-        NftRule::read(2, &update(&["counter"], false), &NftSets::default(), ESTABLISHED).unwrap();
+        NftRule::read(2, &update(&["counter"], false), &NftSets::default(), &POLICY).unwrap();
     assert!(!rule.accepts_all, "it may match no more if the set is full");
 }
 

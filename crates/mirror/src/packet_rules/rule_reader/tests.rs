@@ -7,6 +7,9 @@ use fastlane_testing::namespace::private;
 
 use super::*;
 
+/// Policy by which connections are fast that a rule marks with 1.
+const POLICY: FlowPolicy = FlowPolicy { mark: 1, mask: 1, one_way: false };
+
 fn load(rules: &str) {
     let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
     let text = format!("flush ruleset\n{rules}");
@@ -18,7 +21,7 @@ fn load(rules: &str) {
 fn found(hook: &str, rules: &str) -> Option<String> {
     let chain = format!("type filter hook {hook} priority 0; policy drop;");
     load(&format!("table inet t {{\nchain c {{\n{chain}\n{rules}\n}}\n}}\n"));
-    per_packet_rule(false).unwrap().map(|rule| rule.what)
+    per_packet_rule(&POLICY).unwrap().map(|rule| rule.what)
 }
 
 #[test]
@@ -26,7 +29,7 @@ fn rules_that_act_on_each_packet_of_established_connections_are_found() {
     if !private("packet-rules") {
         return;
     }
-    assert_eq!(per_packet_rule(false).unwrap(), None, "there are none");
+    assert_eq!(per_packet_rule(&POLICY).unwrap(), None, "there are none");
     for (rule, what) in [
         ("limit rate 10/second accept", "limit"),
         ("ip saddr 10.0.0.1 log prefix \"seen\" accept", "log"),
@@ -55,7 +58,7 @@ fn rules_that_act_on_each_packet_of_established_connections_are_found() {
         }
         ",
     );
-    let rule = per_packet_rule(false).unwrap().unwrap();
+    let rule = per_packet_rule(&POLICY).unwrap().unwrap();
     assert_eq!(
         rule.to_string(),
         format!("`limit name` in rule {} of chain `c`, table `n`", rule.handle)
@@ -64,6 +67,56 @@ fn rules_that_act_on_each_packet_of_established_connections_are_found() {
         Command::new("nft").args(["-a", "list", "chain", "ip", "n", "c"]).output().unwrap();
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     assert!(listed.contains(&format!("handle {}\n\t}}", rule.handle)), "{listed}");
+}
+
+#[test]
+fn rules_that_make_connections_fast_once_they_have_grown_are_harmless() {
+    if !private("packet-rules-volume") {
+        return;
+    }
+    for rule in [
+        "ct packets > 8 ct mark set 0x1 accept",
+        "ct state established ct packets >= 8 ct mark set ct mark | 0x1 accept",
+        "ct original bytes > 10000 ct mark set 0x3 counter",
+        "tcp dport 443 ct reply packets > 100 counter ct mark set ct mark and 0xfffffff0 or 0x5",
+        "ip saddr 10.0.0.0/8 meta l4proto tcp ct bytes > 10000 accept",
+    ] {
+        assert_eq!(found("forward", rule), None, "{rule}");
+        let limited = format!("{rule}\nct bytes > 1000000000 drop");
+        assert!(found("forward", &limited).is_some(), "{rule}");
+    }
+    for rule in [
+        "ct packets < 8 ct mark set 0x1 accept",
+        "ct packets 8 ct mark set 0x1",
+        "ct packets 8-10 ct mark set 0x1",
+        "ct packets != 8 ct mark set 0x1",
+        "ct packets > 8 ct mark set 0x2 accept",
+        "ct packets > 8 ct mark set ct mark | 0x2",
+        "ct packets > 8 ct mark set ct mark & 0x1",
+        "ct packets > 8 ct mark set ct mark ^ 0x1",
+        "ct packets > 8 ct mark set meta mark",
+        "ct avgpkt > 100 ct mark set 0x1 accept",
+        "ct packets > 8 drop",
+        "ct packets > 8 reject",
+        "ct packets > 8 return",
+        "ct packets > 8 jump other",
+        "ct packets > 8 meta mark set 0x1",
+        "ct bytes > 1000 ip ttl set 3",
+        "ct bytes > 1000 add @seen { ip saddr } ct mark set 0x1",
+        "ct bytes > 1000 ct mark set 0x1 ct label set 3",
+        "ct bytes vmap { 1-1000 : accept, 1001-2000 : drop }",
+    ] {
+        let sets = "set seen { type ipv4_addr; flags dynamic; size 8; }\nchain other { drop; }";
+        let chain = format!("type filter hook forward priority 0;\n{rule}\n");
+        load(&format!("table inet t {{\n{sets}\nchain c {{\n{chain}}}\n}}\n"));
+        let found = per_packet_rule(&POLICY).unwrap().map(|rule| rule.what);
+        let what = if rule.contains("ttl") { "payload set" } else { "ct bytes, packets or avgpkt" };
+        assert_eq!(found.as_deref(), Some(what), "{rule}");
+    }
+    // Where marks do not matter, they change nothing.
+    assert!(found("forward", "ct packets > 8 ct mark set 2").is_some());
+    let all = FlowPolicy { mark: 0, mask: 0, one_way: false };
+    assert_eq!(per_packet_rule(&all).unwrap(), None);
 }
 
 /// Sets, objects and maps of objects.
@@ -88,7 +141,7 @@ fn limits_in_sets_and_maps_are_found() {
     let found = |rule: &str| {
         let chain = format!("type filter hook forward priority 0; {rule};");
         load(&format!("table ip t {{\n{SETS}\nchain c {{\n{chain}\n}}\n}}\n"));
-        per_packet_rule(false).unwrap().map(|rule| rule.what)
+        per_packet_rule(&POLICY).unwrap().map(|rule| rule.what)
     };
     for (rule, what) in [
         ("update @flood { ip saddr limit rate over 20 mbytes/second } drop", "limit of set flood"),
@@ -178,7 +231,8 @@ fn each_packet_without_a_reply_is_of_a_new_connection() {
         (format!("ct state vmap {{ established : accept, new : accept }}\n{limit}"), None, None),
     ] {
         assert_eq!(found("forward", &rules).as_deref(), alone, "{rules}");
-        let with = per_packet_rule(true).unwrap().map(|rule| rule.what);
+        let with =
+            per_packet_rule(&FlowPolicy { one_way: true, ..POLICY }).unwrap().map(|rule| rule.what);
         assert_eq!(with.as_deref(), with_new, "{rules}");
     }
 }
@@ -196,11 +250,11 @@ fn chains_are_known_by_their_hooks() {
         }
         ",
     );
-    let place = per_packet_rule(false).unwrap().map(|rule| rule.place);
+    let place = per_packet_rule(&POLICY).unwrap().map(|rule| rule.place);
     assert_eq!(place.map(|it| it.chain).as_deref(), Some("d"));
     let nat = "type nat hook postrouting priority 100; limit rate 1/second masquerade;";
     load(&format!("table ip t {{\nchain c {{ {nat} }}\n}}\n"));
-    assert_eq!(per_packet_rule(false).unwrap(), None, "only the first packet of a connection");
+    assert_eq!(per_packet_rule(&POLICY).unwrap(), None, "only the first packet of a connection");
     load(
         "table arp t {
         chain c { type filter hook input priority 0; limit rate 1/second accept; }
@@ -210,12 +264,12 @@ fn chains_are_known_by_their_hooks() {
         }
         ",
     );
-    assert_eq!(per_packet_rule(false).unwrap(), None, "nothing leads there");
+    assert_eq!(per_packet_rule(&POLICY).unwrap(), None, "nothing leads there");
     // Chains of devices know no connections.
     let of_device = |hook: &str, rule: &str| {
         let chain = format!("type filter hook {hook} device lo priority 0; {rule};");
         load(&format!("table netdev t {{\nchain c {{ {chain} }}\n}}\n"));
-        per_packet_rule(false).unwrap().map(|rule| rule.what)
+        per_packet_rule(&POLICY).unwrap().map(|rule| rule.what)
     };
     for hook in ["ingress", "egress"] {
         let found = of_device(hook, "ip saddr 10.0.0.1 drop");
@@ -236,7 +290,7 @@ fn packets_are_followed_through_chains() {
     let of = |chains: &str, forward: &str| {
         let hook = "type filter hook forward priority 0; policy drop;";
         load(&format!("table ip t {{\n{chains}\nchain c {{\n{hook}\n{forward}\n}}\n}}\n"));
-        per_packet_rule(false).unwrap().map(|rule| rule.place.chain)
+        per_packet_rule(&POLICY).unwrap().map(|rule| rule.place.chain)
     };
     let chains = "
         chain accepts { ct state established,related accept; }
