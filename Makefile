@@ -111,7 +111,8 @@ bench: install-packages ## The figures: cost of the framework, rivals, idle poli
 bless-instructions: install-packages ## Commits to the instructions per packet as they are now: make bless-instructions ROWS=burst-32
 	$(CARGO) run --quiet --release -p fastlane-bench --bin instructions --no-default-features -- bless bench/instructions.json $(ROWS)
 
-soak: install-packages ## The long forms: ten million frames without loss, fuzzing
+soak: install-packages k8s ## The long forms: ten million frames without loss, fuzzing
+	lab/guest/build
 	$(CARGO) build --profile soak --workspace --bins
 	crates/dpdk/plugin/build $(BUILT)/soak
 	crates/dpdk/plugin/build $(BUILT)/release
