@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use fastlane_tests::routed::FAR;
-use fastlane_tests::{Mechanism, PATIENCE};
+use fastlane_tests::{LEFT_MAC, Mechanism, PATIENCE, eventually};
 use serde_json::json;
 
 use super::firewall::{Firewall, MASQUERADE, RULES, Setup, Tier, canonical, for_each_tier};
@@ -13,6 +13,7 @@ for_each_tier!(
     r6_destinations_and_both_ends_are_translated,
     r6_udp_without_a_checksum_stays_without,
     r25_ipv6_is_forwarded_and_translated_as_ipv4,
+    r25_no_ipv6_is_forwarded_from_an_interface_that_takes_none,
     r2_the_mark_decides_and_its_change_holds_at_once,
     r11_one_way_udp_is_fast_only_if_configured,
     r24_a_zone_has_its_own_flows,
@@ -160,6 +161,31 @@ table ip6 nat {
     }
     let udp = firewall.datagrams_at("[fd78::2]:5353".parse().unwrap());
     firewall.until_forwarded(2, || assert!(udp.exchange().is_some(), "both arrive"));
+    firewall.router.stop();
+}
+
+fn r25_no_ipv6_is_forwarded_from_an_interface_that_takes_none(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r25-disabled", &[RULES]) else { return };
+    // The router answers no solicitation meanwhile.
+    let neighbour = format!("ip -6 neigh replace fd77::1 lladdr {LEFT_MAC} dev wire0");
+    firewall.routed.lab.right.run(&neighbour.split(' ').collect::<Vec<_>>());
+    let udp = firewall.datagrams_at("[fd78::2]:5353".parse().unwrap());
+    firewall.until_forwarded(2, || {
+        let _ = udp.exchange();
+    });
+    firewall.routed.set("ipv6/conf/wire0/disable_ipv6", "1");
+    eventually("Linux gets what arrives there", || {
+        let before = firewall.count("forwarded");
+        let _ = udp.send();
+        firewall.count("forwarded") == before
+    });
+    assert_eq!(udp.send(), None, "Linux drops it");
+    // Linux has removed the address, too.
+    firewall.routed.set("ipv6/conf/wire0/disable_ipv6", "0");
+    firewall.routed.ip("-6 address replace fd77::1/64 dev wire0 nodad");
+    firewall.until_forwarded(2, || {
+        let _ = udp.exchange();
+    });
     firewall.router.stop();
 }
 

@@ -88,6 +88,7 @@ fn occupy_wire1(firewall: &Firewall) -> KernelTier {
         mode: Some(XdpMode::Generic),
         is_aggregate: false,
         forwards_back: false,
+        takes_ipv6: true,
         is_closed: false,
         has_lanes: false,
     };

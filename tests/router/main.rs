@@ -16,6 +16,7 @@ use fastlane_tests::{
 use serde_json::{Value, json};
 
 mod churn;
+mod ipv6;
 mod lanes;
 mod numbers;
 mod police;

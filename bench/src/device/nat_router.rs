@@ -145,6 +145,7 @@ pub fn attach(tier: &mut KernelTier, links: &RouterLinks) -> Result<()> {
             mode: Some(XdpMode::Native),
             is_aggregate: false,
             forwards_back: false,
+            takes_ipv6: true,
             is_closed: false,
             has_lanes: false,
         })?;

@@ -141,7 +141,9 @@ struct status {
 	__u64 check; // as in struct flow
 };
 
-#define FORWARDS_BACK 1 // also by the ingress interface
+// Flags of an entrance: flows may leave by it too; Linux takes IPv6 packets from it.
+#define FORWARDS_BACK 1
+#define TAKES_IPV6 2
 
 // An interface on which flows may arrive.
 struct entrance {
@@ -605,7 +607,8 @@ static __always_inline enum outcome process(struct xdp_md *xdp, const struct ent
 	if (is_ipv4)
 		outcome = read_ipv4(data, end, &packet);
 	else if (ethernet->h_proto == bpf_htons(ETH_P_IPV6))
-		outcome = read_ipv6(data, end, &packet);
+		outcome = entrance->flags & TAKES_IPV6 ? read_ipv6(data, end, &packet) :
+							 FORWARDING_OFF;
 	else
 		outcome = ETHERTYPE;
 	if (outcome != FORWARDED)

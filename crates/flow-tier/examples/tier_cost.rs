@@ -66,6 +66,7 @@ fn tier(flows: u32) -> KernelTier {
             mode,
             is_aggregate: false,
             forwards_back: false,
+            takes_ipv6: true,
             is_closed: false,
             has_lanes: false,
         };

@@ -36,8 +36,7 @@ impl KernelTier {
         }
         let Some(attached) = xdp_program(port.index).map_err(failed)? else { return Ok(()) };
         let index = self.tables.lanes_index(port.index).map_err(failed)?;
-        let TierPort { mac, zone, forwards_back, .. } = *port;
-        let entrance = encoding::entrance_words(mac, zone, forwards_back, Some(index));
+        let entrance = port.entrance(Some(index));
         if attached == own {
             self.set_entrance(port.index, entrance).map_err(|error| table(&action, error))?;
         } else {

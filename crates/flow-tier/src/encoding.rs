@@ -25,8 +25,10 @@ const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
 /// A free slot.
 pub(crate) const FREE: SlotWords = [0; 16];
 
-/// Flag of an entrance: packets may leave by their ingress interface.
-const FORWARDS_BACK: u32 = 1;
+/// Flags of an entrance: packets may leave by their ingress interface; Linux takes IPv6 packets
+/// from it.
+pub(crate) const FORWARDS_BACK: u32 = 1;
+pub(crate) const TAKES_IPV6: u32 = 2;
 
 /// Flags of a state: a packet that closes the connection was seen; its route leads to another exit.
 const CLOSING: u32 = 1;
@@ -142,12 +144,11 @@ impl Status {
 pub(crate) fn entrance_words(
     mac: [u8; 6],
     zone: u16,
-    forwards_back: bool,
+    flags: u32,
     lanes: Option<u32>,
 ) -> EntranceWords {
     let [a, b, c, d, e, f] = mac;
     let [g, h] = zone.to_ne_bytes();
-    let flags = if forwards_back { FORWARDS_BACK } else { 0 };
     let lanes = lanes.map_or(0, |index| index + 1);
     [u64::from_ne_bytes([a, b, c, d, e, f, g, h]), zerocopy::transmute!([flags, lanes])]
 }

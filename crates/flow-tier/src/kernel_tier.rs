@@ -12,7 +12,7 @@ use fastlane_mirror::flows::{FlowKey, FlowStatus, FlowTier, TierFlow, TierTotals
 use fastlane_steer::{ProgramError, XdpMode, link, link_xdp};
 use fastlane_table::EntryId;
 
-use crate::encoding::{self, Status};
+use crate::encoding::{self, EntranceWords, Status};
 use crate::error::{TierError, system, table};
 use crate::pins::{PinnedProgram, Pins};
 use crate::program::{self, LoadedProgram, OPENING};
@@ -48,11 +48,24 @@ pub struct TierPort {
     pub is_aggregate: bool,
     /// True if packets may leave by this interface if they arrived on it.
     pub forwards_back: bool,
+    /// True if Linux takes IPv6 packets from it (`disable_ipv6` is 0).
+    pub takes_ipv6: bool,
     /// True if no flow may leave by this interface: Linux delays or changes what does, or routes it
     /// by what the program's lookup does not know.
     pub is_closed: bool,
     /// True if lanes have the interface too: they get what the tier does not forward.
     pub has_lanes: bool,
+}
+
+impl TierPort {
+    /// Returns the entrance of the program; what it does not forward goes to the program at an
+    /// index of `lanes`, or else to Linux.
+    pub(crate) fn entrance(&self, lanes: Option<u32>) -> EntranceWords {
+        let flag = |is, flag| if is { flag } else { 0 };
+        let flags = flag(self.forwards_back, encoding::FORWARDS_BACK)
+            | flag(self.takes_ipv6, encoding::TAKES_IPV6);
+        encoding::entrance_words(self.mac, self.zone, flags, lanes)
+    }
 }
 
 /// Origin of a tier.
@@ -210,7 +223,7 @@ impl KernelTier {
     /// Returns [`TierError::Program`] if another XDP program is attached, or the interface is
     /// removed; [`TierError::Pins`] if the link cannot be pinned.
     pub fn attach(&mut self, port: &TierPort) -> Result<(), TierError> {
-        let TierPort { index, mac, zone, forwards_back, has_lanes, .. } = *port;
+        let TierPort { index, has_lanes, .. } = *port;
         if has_lanes {
             self.precede_lanes(port)?;
             return self.set_exit(port);
@@ -218,8 +231,7 @@ impl KernelTier {
         self.beside_lanes.remove(&index);
         let action = || format!("adding `{}` to the kernel tier", port.interface);
         let refused = |error: MapError| table(&action(), error);
-        let entrance = encoding::entrance_words(mac, zone, forwards_back, None);
-        self.set_entrance(index, entrance).map_err(refused)?;
+        self.set_entrance(index, port.entrance(None)).map_err(refused)?;
         if !self.links.contains_key(&index) {
             let link = self.link(port)?;
             if let Some(pins) = &self.pins {

@@ -72,6 +72,7 @@ fn port(name: &str) -> TierPort {
         mode,
         is_aggregate: false,
         forwards_back: false,
+        takes_ipv6: true,
         is_closed: false,
         has_lanes: false,
     }

@@ -315,6 +315,14 @@ impl Model {
         self.tables.get(&table).map_or(&[], |routes| routes.get(destination))
     }
 
+    /// Returns true if Linux takes IPv6 packets from an interface. No event tells of `disable_ipv6`
+    /// but that of the route to all multicast groups.
+    #[must_use]
+    pub fn takes_ipv6(&self, link: u32) -> bool {
+        let mut hops = self.routes(LOCAL, &Route::all_groups()).iter().flat_map(|it| &it.hops);
+        hops.any(|hop| hop.link == link)
+    }
+
     /// Returns true if packets can leave by an interface and its known routes are still valid.
     #[must_use]
     pub fn is_usable(&self, link: u32) -> bool {

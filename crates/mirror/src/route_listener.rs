@@ -122,6 +122,12 @@ impl RouteListener {
                     {
                         RouteChange::Nothing
                     }
+                    // Linux has begun to take IPv6 packets from an interface, or has ended it.
+                    Ok((_, Message::Route(route, _) | Message::RouteRemoved(route)))
+                        if route.shows_ipv6() =>
+                    {
+                        RouteChange::Links
+                    }
                     Ok((
                         _,
                         Message::Link(_)

@@ -77,10 +77,17 @@ impl TierSettings {
             mode: port.mode,
             is_aggregate: AGGREGATES.contains(&&*link.kind),
             forwards_back: self.app.same_interface,
+            takes_ipv6: takes_ipv6(&link.name),
             is_closed,
             has_lanes: port.has_lanes,
         }
     }
+}
+
+/// Returns true if Linux takes IPv6 packets from an interface.
+fn takes_ipv6(interface: &str) -> bool {
+    let path = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
+    std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")
 }
 
 /// The kernel tier, attached to the interfaces of its ports.

@@ -138,6 +138,7 @@ fn tier() -> KernelTier {
             mode: Some(XdpMode::Generic),
             is_aggregate: false,
             forwards_back: false,
+            takes_ipv6: true,
             is_closed: false,
             has_lanes: false,
         })

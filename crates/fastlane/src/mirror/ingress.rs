@@ -26,7 +26,8 @@ pub struct IngressInterface {
     pub mac: [u8; 6],
     /// True if Linux forwards IPv4 packets that arrive on it (`net.ipv4.conf.*.forwarding`).
     pub forwards4: bool,
-    /// True if Linux forwards IPv6 packets (`net.ipv6.conf.all.forwarding`).
+    /// True if Linux forwards IPv6 packets that arrive on it (`net.ipv6.conf.all.forwarding`, and
+    /// `disable_ipv6` of the interface).
     pub forwards6: bool,
     /// True if the interface belongs to a VRF: Linux routes its packets by the table of that.
     pub is_in_vrf: bool,
@@ -67,8 +68,13 @@ impl IngressTable {
     }
 
     /// Publishes the current settings of each port's interface, whose index is in
-    /// `linux_interfaces`.
-    pub(super) fn publish(&self, linux_interfaces: &[Option<u32>], conf: &Conf) {
+    /// `linux_interfaces`. `takes_ipv6` says of an interface whether Linux takes IPv6 packets there.
+    pub(super) fn publish(
+        &self,
+        linux_interfaces: &[Option<u32>],
+        conf: &Conf,
+        takes_ipv6: impl Fn(u32) -> bool,
+    ) {
         for (word, link) in self.0.iter().zip(linux_interfaces) {
             let Some(link) = *link else {
                 word.store(0, Ordering::Relaxed);
@@ -77,7 +83,7 @@ impl IngressTable {
             let flag = |is, flag| if is { flag } else { 0 };
             let value = u64::from(link)
                 | flag(conf.forwards4(link), FORWARDS4)
-                | flag(conf.forwards6(), FORWARDS6)
+                | flag(conf.forwards6() && takes_ipv6(link), FORWARDS6)
                 | u64::from(conf.reverse_path(link).min(2)) << REVERSE_PATH;
             word.store(value, Ordering::Relaxed);
         }
@@ -97,18 +103,18 @@ mod tests {
     fn a_port_says_what_linux_says_of_its_interface() {
         let (ingress, linux_interfaces) = (IngressTable::new(3), [Some(7), None, Some(9)]);
         let mut conf = Conf::default();
-        ingress.publish(&linux_interfaces, &conf);
+        ingress.publish(&linux_interfaces, &conf, |_| true);
         let get = |port| ingress.get(PortId(port));
         let closed = get(0).unwrap();
         assert_eq!((closed.link, closed.forwards4, closed.forwards6), (7, false, false));
         assert_eq!((get(1), get(3)), (None, None));
         conf.say4(7, Some(true), Some(1));
         conf.say6(-1, true);
-        ingress.publish(&linux_interfaces, &conf);
+        ingress.publish(&linux_interfaces, &conf, |link| link == 7);
         let open = get(0).unwrap();
         assert_eq!((open.forwards4, open.forwards6), (true, true));
         assert_eq!(open.reverse_path, ReversePath::Strict);
-        assert!(!get(2).unwrap().forwards4);
+        assert!(!get(2).unwrap().forwards4 && !get(2).unwrap().forwards6);
         ingress.clear();
         assert_eq!(get(0), None);
     }

@@ -34,7 +34,6 @@ impl MirrorThread {
         ingress: Arc<IngressTable>,
         interfaces: VlanInterfaces,
     ) -> io::Result<Self> {
-        ingress.publish(interfaces.interfaces(), &netconf.conf);
         let signal = Arc::new(Signal {
             doorbell: Doorbell::create()?,
             stop: AtomicBool::new(false),
@@ -43,6 +42,7 @@ impl MirrorThread {
         let statistics = Arc::new(Mutex::new(follower.statistics()));
         let (theirs, shown) = (Arc::clone(&signal), Arc::clone(&statistics));
         let following = FollowLoop { follower, netconf, ingress, interfaces, shown };
+        following.publish();
         let body = move || following.run(&theirs);
         let thread = std::thread::Builder::new().name("mirror".to_owned()).spawn(body)?;
         Ok(Self { signal, statistics, thread: Some(thread) })
@@ -139,7 +139,8 @@ impl FollowLoop {
 
     /// Publishes the ingress interface of each port.
     fn publish(&self) {
-        self.ingress.publish(self.interfaces.interfaces(), &self.netconf.conf);
+        let takes_ipv6 = |link| self.follower.state().takes_ipv6(link);
+        self.ingress.publish(self.interfaces.interfaces(), &self.netconf.conf, takes_ipv6);
     }
 
     /// Waits for events or a timeout. Returns true if the thread is signalled.
@@ -168,9 +169,11 @@ impl FollowLoop {
             self.publish();
         }
         let done = self.follower.step().map_err(|error| error.to_string());
-        if done.is_ok() && self.interfaces.resolve(&self.follower) {
-            self.follower.set_ports(&super::ports_of(self.interfaces.interfaces()));
-            self.publish();
+        if done.is_ok() {
+            if self.interfaces.resolve(&self.follower) {
+                self.follower.set_ports(&super::ports_of(self.interfaces.interfaces()));
+            }
+            self.publish(); // an interface may have begun to take IPv6 packets, or have ended it
         }
         self.follower.take_notices().iter().for_each(|notice| tracing::warn!("{notice}"));
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = self.follower.statistics();

@@ -1,6 +1,6 @@
 //! Routes: `struct rtmsg`, `struct rtnexthop` and `RTA_*`, of `linux/rtnetlink.h`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::{Malformed, Prefix, ip, is_ip, malformed, unspecified};
 use fastlane_netlink::{attribute, attributes, number};
@@ -110,6 +110,19 @@ pub struct Route {
     pub next_hop: u32,
     /// Next hops.
     pub hops: Vec<Hop>,
+}
+
+impl Route {
+    /// Returns the destination of all IPv6 multicast groups (RFC 4291 2.7).
+    pub(crate) fn all_groups() -> Prefix {
+        Prefix::new(IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)), 8)
+    }
+
+    /// Returns true for the route that an interface has while Linux takes IPv6 packets from it
+    /// (`addrconf_add_mroute` in `net/ipv6/addrconf.c`).
+    pub(crate) fn shows_ipv6(&self) -> bool {
+        self.table == u32::from(libc::RT_TABLE_LOCAL) && self.destination == Self::all_groups()
+    }
 }
 
 /// Parses a route; `None` for families other than IP and for cached exceptions.

@@ -71,6 +71,29 @@ fn fallback(state: &Model, destination: &str) -> Option<FallbackReason> {
 const ONE: &str = "10.0.0.0/8";
 
 #[test]
+fn an_interface_takes_ipv6_while_it_has_the_route_to_all_groups() {
+    let mut state = state();
+    let groups = |link| Route {
+        table: LOCAL,
+        kind: RouteKind::Multicast,
+        metric: 256,
+        hops: vec![hop("", link)],
+        ..route("ff00::/8", &[])
+    };
+    let takes = |state: &Model| [1, 2].map(|link| state.takes_ipv6(link));
+    assert_eq!(takes(&state), [false; 2]);
+    say(&mut state, [1, 2].map(|link| Message::Route(groups(link), Position::Last)));
+    assert_eq!(takes(&state), [true; 2]);
+    say(&mut state, [Message::RouteRemoved(groups(1))]);
+    assert_eq!(takes(&state), [false, true]);
+    // Routes of other tables and to single groups do not count.
+    let main = Route { table: MAIN, ..groups(1) };
+    let group = Route { destination: prefix("ff02::1/128"), ..groups(1) };
+    say(&mut state, [main, group].map(|route| Message::Route(route, Position::Last)));
+    assert_eq!(takes(&state), [false, true]);
+}
+
+#[test]
 fn an_interface_has_the_lowest_address_that_is_not_link_local() {
     let mut state = state();
     let on = |link, text| Address { link, address: ip(text), prefix: Prefix::host(ip(text)) };
