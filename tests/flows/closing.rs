@@ -4,13 +4,18 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use fastlane_tests::eventually;
+use fastlane::wire::checksum::checksum;
+use fastlane_testing::Peer;
+use fastlane_testing::namespace::Wire;
+use fastlane_tests::{LEFT_MAC, RIGHT_MAC, eventually, mac};
+use serde_json::json;
 
 use super::firewall::{Connected, Firewall, MASQUERADE, RULES, Tier, for_each_tier, transfer};
 
 for_each_tier!(
     r8_a_connection_is_closed_under_a_rule_that_drops_invalid_packets,
     r8_a_close_that_linux_does_not_report_ends_the_flow,
+    r8_a_close_that_linux_refuses_does_not_end_the_flow,
     r7_a_reset_passes_linux_and_ends_the_flow,
     r29_the_first_packets_pass_linux_which_clamps_the_segment_size,
 );
@@ -85,6 +90,48 @@ fn r8_a_close_that_linux_does_not_report_ends_the_flow(tier: Tier) {
     firewall.wait_until_slow(8082);
     unmarked.exchange(1000);
     firewall.wait_until_fast(8082); // the rule has marked it again
+    firewall.router.stop();
+}
+
+/// Returns a FIN from a port of the near host to port 8080 of the far one. Its checksum is wrong, so
+/// Linux calls it invalid.
+fn corrupt_fin(port: u16) -> Vec<u8> {
+    let mut ip = [0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 10, 77, 0, 2, 10, 78, 0, 2];
+    let sum = checksum(&ip);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let mut tcp = [port.to_be_bytes(), 8080_u16.to_be_bytes()].concat();
+    tcp.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x11, 0xff, 0xff, 0, 0, 0, 0]);
+    let pseudo = [&ip[12..20], &[0, 6, 0, 20], &tcp].concat();
+    tcp[16..18].copy_from_slice(&(!checksum(&pseudo)).to_be_bytes());
+    let ethernet = [&mac(LEFT_MAC)[..], &mac(RIGHT_MAC), &[8, 0]].concat();
+    [&ethernet[..], &ip, &tcp].concat()
+}
+
+fn r8_a_close_that_linux_refuses_does_not_end_the_flow(tier: Tier) {
+    let flows = json!({ "capacity": 1024 });
+    let firewall = Firewall::without_offload(tier, "refused", &[RULES, MASQUERADE], flows);
+    let Some(mut firewall) = firewall else { return };
+    // Flows are visited as often as the shortest timeout requires: each second.
+    firewall.routed.set("netfilter/nf_conntrack_udp_timeout", "3");
+    firewall.start_offload();
+    let mut tcp = firewall.connect(8080);
+    tcp.exchange(1000);
+    firewall.wait_until_fast(8080);
+    firewall.until_forwarded(500, || tcp.exchange(1 << 20));
+    let near = &firewall.routed.lab.right;
+    let mut wire = near.enter(|| Wire::open("wire0").expect("a raw socket"));
+    wire.send(&corrupt_fin(tcp.near.local_addr().unwrap().port()));
+    eventually("Linux gets it", || firewall.count("linux_tcp_close") == 1);
+    // Others of that direction follow it, until Linux has said twice that it has closed nothing.
+    let mut linuxs = || {
+        let before = firewall.count("linux_flow_closing");
+        transfer(&mut tcp.near, &mut tcp.far, 10_000);
+        firewall.count("linux_flow_closing") - before
+    };
+    // In the kernel tier those of the same CPU do, which may be none.
+    assert!(tier == Tier::Kernel || linuxs() > 0);
+    eventually("the flow is fast again", || linuxs() == 0);
+    assert_eq!(invalid(&firewall), 1, "Linux has refused it");
     firewall.router.stop();
 }
 

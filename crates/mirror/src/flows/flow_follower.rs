@@ -9,7 +9,7 @@ use std::time::Duration;
 use fastlane_table::{LaneState, State, TableError};
 
 use super::flow_state::{FLOW_WORDS, FlowState};
-use super::flow_table::{FlowTable, FlowWriter, directions};
+use super::flow_table::{Closing, FlowTable, FlowWriter, directions};
 use super::judged_rules::JudgedRules;
 use super::policy_timeouts::PolicyTimeouts;
 use super::{
@@ -323,6 +323,10 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             if let Some(timeout) = connection.timeout {
                 (flow.timeout, flow.reported) = (timeout, now);
             }
+            if flow.closing == Closing::AskedAgain && suitability == Suitability::Fast {
+                self.must_resync |= self.table.reopen(connection, now).is_err();
+                self.settle(connection, now);
+            }
         } else if suitability == Suitability::Fast {
             match self.table.add(connection, now) {
                 Ok(is_new) => {
@@ -331,10 +335,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
                     if let Some(flow) = self.table.get(connection) {
                         flow.policy_timeout = policy_timeout.or(flow.policy_timeout);
                     }
-                    let change = ConntrackChange::touch(connection);
-                    if change.be_liberal {
-                        self.settling.push_back((now + SETTLE_TIME, change));
-                    }
+                    self.settle(connection, now);
                 }
                 Err(TableError::Full { .. } | TableError::Stalled { .. }) => {
                     self.statistics.full += 1;
@@ -344,6 +345,14 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             }
         } else {
             self.touches.push_back(ConntrackChange::touch(connection));
+        }
+    }
+
+    /// Has a connection prepared again when Linux sees no more packets of its flow.
+    fn settle(&mut self, connection: &Connection, now: u64) {
+        let change = ConntrackChange::touch(connection);
+        if change.be_liberal {
+            self.settling.push_back((now + SETTLE_TIME, change));
         }
     }
 
@@ -445,6 +454,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             } else if totals.is_closing {
                 // Linux has got that packet, but its rules may be such that it reports no states.
                 self.statistics.touched += 1;
+                flow.closing = flow.closing.asked();
                 changes.push(flow.touch());
             } else if let Some(change) = self.timeouts.refresh(flow, totals, now) {
                 self.statistics.refreshed += 1;

@@ -31,6 +31,27 @@ pub(super) struct TrackedFlow {
     pub(super) liberal_at: u64,
     /// True until an event has shown that Linux reports what becomes of the connection.
     pub(super) is_unproven: bool,
+    pub(super) closing: Closing,
+}
+
+/// What the sweeps have done about a packet that closes the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Closing {
+    /// None was seen.
+    #[default]
+    Unseen,
+    /// Linux was asked for the state once. It may not have got the packet yet.
+    Asked,
+    /// It was asked again: if it still holds the connection to be established, it has refused the
+    /// packet, which may be from somebody else.
+    AskedAgain,
+}
+
+impl Closing {
+    /// Returns what holds after another question.
+    pub(super) fn asked(self) -> Self {
+        if self == Self::Unseen { Self::Asked } else { Self::AskedAgain }
+    }
 }
 
 impl TrackedFlow {
@@ -197,10 +218,25 @@ impl<T: DerefMut<Target = FlowWriter>> FlowTable<T> {
             policy_timeout,
             liberal_at: 0,
             is_unproven: false,
+            closing: Closing::default(),
         };
         let is_new = self.flows[original.index()].replace(flow).is_none();
         self.count += usize::from(is_new);
         Ok(is_new)
+    }
+
+    /// Adds a flow anew that Linux has not closed, so that lanes and the tier forward it again.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub(super) fn reopen(&mut self, connection: &Connection, now: u64) -> Result<(), TableError> {
+        let policy_timeout = self.get(connection).and_then(|flow| flow.policy_timeout);
+        self.remove(connection);
+        self.add(connection, now)?;
+        if let Some(flow) = self.get(connection) {
+            flow.policy_timeout = policy_timeout;
+        }
+        Ok(())
     }
 
     /// Puts a direction into the tables, unless it is there.
