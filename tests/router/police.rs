@@ -108,3 +108,35 @@ fn a_list_of_thousands_decides_by_its_first_rule() {
     assert_eq!(numbers(&router, "999")[0], 1);
     router.stop();
 }
+
+#[test]
+fn rules_are_counted_that_came_when_all_counters_were_in_use() {
+    const RULES: usize = 4;
+    let Some(routed) = Routed::new("router-counted") else { return };
+    routed.add_hops();
+    routed.ip(&format!("route add 10.100.0.0/16 via {}", hop_address(0)));
+    let tables = json!({"causes": {"capacity": 64}, "routes": {"capacity": 32_800},
+                        "acl": {"capacity": RULES}});
+    let router =
+        routed.start(Mechanism::Packet, &[("tables", tables), ("app", json!({"acl": true}))]);
+    let mut receivers = Receivers::open(&routed.far);
+    let mut sender = Sender::new(&routed.lab.right, NEAR, Instant::now());
+    let address = [10, 100, 1, 1];
+    wait_until_left_by(&mut sender, &mut receivers, address, Some(mac(&hop_mac(0))));
+    receivers.receive_all();
+    // Each list has other rules, of which the last one permits the packets.
+    for list in 0..3 {
+        let rule = |number: usize| match number + 1 == RULES {
+            true => format!("{} permit udp to 10.100.0.0/16 port 2152", 10 * list + number),
+            false => format!("{} drop tcp from 192.0.2.{number}", 10 * list + number),
+        };
+        let rules: Vec<String> = (0..RULES).map(rule).collect();
+        let file = batch(&routed.lab, &list.to_string(), &rules);
+        acl(&router, "load", &[file.to_str().expect("text")]);
+        sender.send_all((0..5).map(|_| (IpAddr::from(address), 2152)));
+        assert_eq!(receivers.receive(5).len(), 5);
+        let numbers = numbers(&router, &(10 * list + RULES - 1).to_string());
+        assert_eq!(numbers[0], 5, "list {list}: {numbers:?}");
+    }
+    router.stop();
+}

@@ -14,6 +14,8 @@ use super::{MeterId, Rule, RuleSet, word};
 
 /// Name of the table.
 pub(crate) const TABLE: &str = "acl";
+/// Number of a rule for which no counter is left.
+const UNCOUNTED: u32 = u32::MAX;
 /// Name of the table of meters.
 const METERS: &str = "police";
 
@@ -56,6 +58,19 @@ impl Editor {
 
     /// Replaces the list by `lines`; unchanged rules keep their counts.
     pub(crate) fn replace(&mut self, lines: &[Line]) -> Result<(), String> {
+        self.exchange(lines)?;
+        let rules = self.rules();
+        let is_uncounted = rules.rules().iter().any(|rule| rule.counter == UNCOUNTED);
+        if is_uncounted && rules.rules().len() <= self.hits.capacity() {
+            // Those that have gone were counted until now, and have left their numbers.
+            self.exchange(lines)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces the list. Rules that find no number that is free since the last time are not
+    /// counted.
+    fn exchange(&mut self, lines: &[Line]) -> Result<(), String> {
         let old = self.rules();
         let known: HashMap<Vec<u8>, &Rule> =
             old.rules().iter().map(|rule| (identity(rule), rule)).collect();
@@ -73,7 +88,8 @@ impl Editor {
             match line {
                 Line::Default(action) => new.default = *action,
                 Line::Rule(rule) => rules.push(match known.get(&identity(rule)) {
-                    Some(same) => **same,
+                    Some(same) if same.counter != UNCOUNTED => **same,
+                    Some(same) => self.number(&mut used, &mut new.next_counter, **same),
                     None => {
                         let mut rule = self.number(&mut used, &mut new.next_counter, *rule);
                         if rule.action == word::POLICE {
@@ -123,8 +139,7 @@ impl Editor {
     fn number(&self, used: &mut HashSet<u32>, next: &mut u32, mut rule: Rule) -> Rule {
         let capacity = self.hits.capacity().max(1) as u32;
         let mut numbers = (0..capacity).map(|step| (*next + step) % capacity);
-        // More rules than numbers: the last one is nobody's, and not counted.
-        let number = numbers.find(|number| !used.contains(number)).unwrap_or(u32::MAX);
+        let number = numbers.find(|number| !used.contains(number)).unwrap_or(UNCOUNTED);
         used.insert(number);
         rule.counter = number;
         rule.before = self.hits.read(EntryId(number));
