@@ -93,8 +93,8 @@ fn r8_a_close_that_linux_does_not_report_ends_the_flow(tier: Tier) {
     firewall.router.stop();
 }
 
-/// Returns a FIN from a port of the near host to port 8080 of the far one. Its checksum is wrong, so
-/// Linux calls it invalid.
+/// Returns a FIN from a port of the near host to port 8080 of the far one. Its checksum is wrong,
+/// so Linux calls it invalid.
 fn corrupt_fin(port: u16) -> Vec<u8> {
     let mut ip = [0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 10, 77, 0, 2, 10, 78, 0, 2];
     let sum = checksum(&ip);

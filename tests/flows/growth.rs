@@ -9,7 +9,7 @@ const SHORT: std::ops::Range<u16> = 8080..8096;
 /// Port of the connection that grows.
 const LONG: u16 = 8100;
 
-/// Returns the rules, by which Linux reports a connection when it has grown, and when it is removed.
+/// Returns the rules, by which Linux reports a connection when it has grown and when it is removed.
 fn rules() -> String {
     let grown = "ct state established ct packets > 64 ct mark set ct mark | 0x1 accept
     ct state established,related accept";

@@ -158,7 +158,7 @@ impl ConnectionRouter {
     }
 
     /// Checks that Linux has seen all connections of the first batch end, and that the slow path
-    /// has made so many of them flows.
+    /// has made this number of them flows.
     fn check(&self, flows: u64) -> Result<()> {
         let listed = Command::new("conntrack").args(["-L", "-p", "tcp"]).output()?;
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();

@@ -68,7 +68,7 @@ impl IngressTable {
     }
 
     /// Publishes the current settings of each port's interface, whose index is in
-    /// `linux_interfaces`. `takes_ipv6` says of an interface whether Linux takes IPv6 packets there.
+    /// `linux_interfaces`. `takes_ipv6` says whether Linux takes IPv6 packets from an interface.
     pub(super) fn publish(
         &self,
         linux_interfaces: &[Option<u32>],

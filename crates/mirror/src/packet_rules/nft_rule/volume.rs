@@ -13,14 +13,14 @@ use super::{
 };
 use crate::flows::FlowPolicy;
 
-/// Keys `NFT_CT_MARK`, and those of volume: `NFT_CT_PKTS`, `NFT_CT_BYTES`, `NFT_CT_AVGPKT`. The last
-/// one may shrink.
+/// Keys `NFT_CT_MARK`, and those of volume: `NFT_CT_PKTS`, `NFT_CT_BYTES`, `NFT_CT_AVGPKT`. The
+/// last one may shrink.
 const MARK: u32 = 3;
 const VOLUME: RangeInclusive<u32> = 14..=16;
 const AVERAGE: u32 = 16;
 /// Operations `NFT_CMP_GT` and `NFT_CMP_GTE`.
 const GREATER: RangeInclusive<u32> = 4..=5;
-/// `NFTA_BITWISE_XOR`.
+/// Attribute of `bitwise` with the bits that it inverts (`NFTA_BITWISE_XOR`).
 const XOR: u16 = 5;
 
 /// What the expressions of a rule so far do by the volume of a connection.
