@@ -174,14 +174,22 @@ table inet exits {
     oifname \"wire2\" drop
   }
 }";
-    for is_forbidden in [true, false] {
+    // Also where Linux has sent the flow by its first link, as traffic control is there.
+    for (is_forbidden, is_shaped) in [(true, false), (false, false), (true, true)] {
         let mut rules = vec![RULES, masquerade];
         rules.extend(is_forbidden.then_some(forbidden));
         let Some(firewall) = firewall(tier, "r12-exit", &rules) else { return };
         firewall.routed.add_hops();
+        if is_shaped {
+            let shaping = "tc qdisc add dev wire1 root tbf rate 100mbit burst 100k latency 50ms";
+            firewall.routed.router().run(&shaping.split(' ').collect::<Vec<_>>());
+        }
         let udp = flow(&firewall);
         let before = udp.exchange().expect("both arrive");
-        firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+        // What arrives by that link is fast all the same.
+        firewall.until_forwarded(if is_shaped { 1 } else { 2 }, || {
+            assert!(udp.exchange().is_some());
+        });
         firewall.routed.ip(&format!("route replace 10.100.0.0/16 via {}", hop_address(2)));
         let mut taps = Taps::open(&firewall.routed.far);
         if is_forbidden {

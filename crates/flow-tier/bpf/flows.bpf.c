@@ -503,7 +503,8 @@ static __always_inline enum outcome resolve(struct xdp_md *xdp, const struct pac
 	way.tot_len = packet->length;
 	way.ifindex = xdp->ingress_ifindex;
 	outcome = look_up(xdp, &way, key->version, key->source, flow->destination);
-	if (outcome != FORWARDED)
+	// The interface is known without the neighbour, too.
+	if (outcome != FORWARDED && outcome != NO_NEIGHBOUR)
 		return outcome;
 	__u32 egress = way.ifindex, first = state->egress;
 
@@ -511,11 +512,13 @@ static __always_inline enum outcome resolve(struct xdp_md *xdp, const struct pac
 		first = first_exit(flow);
 	int is_rerouted = first && first != egress;
 
-	if (!bpf_map_lookup_elem(&exits, &egress)) {
+	if (outcome == FORWARDED && !bpf_map_lookup_elem(&exits, &egress))
+		outcome = NOT_OUR_PORT;
+	if (outcome != FORWARDED) {
 		if (is_rerouted)
 			goto rerouted;
 		state->egress = egress;
-		return NOT_OUR_PORT;
+		return outcome;
 	}
 
 	back.tos = packet->service;

@@ -1,12 +1,20 @@
 //! Routes of flows whose hop is not remembered: that of the packet and that back to its source.
 
 use fastlane::Turn;
-use fastlane::mirror::flows::RememberedHop;
+use fastlane::mirror::flows::{FlowState, RememberedHop};
 use fastlane::mirror::{FallbackReason, IngressInterface, NextHop, ReturnRoute, RouteLookup};
 
 use super::Candidate;
 use crate::family::Family;
 use crate::{BATCH, Outcome, Routes, of_mirror};
+
+/// Way of a packet that was looked up.
+pub(crate) struct FlowWay {
+    /// The next hop, or the number of the reason why Linux gets the packet.
+    hop: Result<NextHop, u32>,
+    /// Interface by which Linux sends the packet, if it gets it and that is known.
+    exit: Option<u32>,
+}
 
 /// Packets of a batch whose routes are looked up together.
 pub(crate) struct Resolver<A> {
@@ -43,14 +51,13 @@ impl<A: Family> Resolver<A> {
         self.count += 1;
     }
 
-    /// Looks all of them up and passes the hop of each, or the number of the reason why Linux gets
-    /// the packet, to `take`.
+    /// Looks all of them up and passes the way of each to `take`.
     pub(crate) fn resolve<R: Routes>(
         &self,
         routes: &R,
         turn: &Turn,
         entrance: &IngressInterface,
-        mut take: impl FnMut(usize, Result<NextHop, u32>),
+        mut take: impl FnMut(usize, FlowWay),
     ) {
         if self.count == 0 {
             return;
@@ -60,12 +67,37 @@ impl<A: Family> Resolver<A> {
         let (count, hashes) = (self.count, &self.hashes[..self.count]);
         A::lookup(routes, turn, &self.to[..count], hashes, &mut ways[..count]);
         A::look_back(routes, turn, &self.from[..count], hashes, &mut back[..count]);
-        for ((index, way), back) in self.indexes[..count].iter().zip(ways).zip(back) {
-            let hop = match way {
-                RouteLookup::Fallback(reason) => Err(of_mirror(reason)),
-                RouteLookup::Forward(hop) => check_return(back, entrance).map(|()| hop),
+        for (at, (way, back)) in ways[..count].iter().zip(back).enumerate() {
+            let way = match *way {
+                RouteLookup::Fallback(reason) => FlowWay {
+                    hop: Err(of_mirror(reason)),
+                    exit: self.exit(routes, turn, at, reason),
+                },
+                RouteLookup::Forward(hop) => {
+                    FlowWay { hop: check_return(back, entrance).map(|()| hop), exit: None }
+                }
             };
-            take(usize::from(*index), hop);
+            take(usize::from(self.indexes[at]), way);
+        }
+    }
+
+    /// Returns the interface by which Linux sends a packet that it gets for a reason.
+    #[cold]
+    fn exit<R: Routes>(
+        &self,
+        routes: &R,
+        turn: &Turn,
+        at: usize,
+        reason: FallbackReason,
+    ) -> Option<u32> {
+        match reason {
+            FallbackReason::NotOurPort => Some(FlowState::ELSEWHERE),
+            FallbackReason::NoNeighbour | FallbackReason::TrafficControl => {
+                let mut found = [ReturnRoute::UNKNOWN];
+                A::look_back(routes, turn, &self.to[at..=at], &self.hashes[at..=at], &mut found);
+                found[0].usable_link()
+            }
+            _ => None,
         }
     }
 }
@@ -85,21 +117,22 @@ fn check_return(back: ReturnRoute, entrance: &IngressInterface) -> Result<(), u3
 }
 
 impl Candidate<'_> {
-    /// Checks a hop that was looked up, which must have the exit of the first one: the rules of
-    /// Linux have judged the flow by no other.
+    /// Checks a way, which must have the exit of the first one: the rules of Linux have judged the
+    /// flow by no other.
     ///
     /// # Errors
     /// The number of the reason why Linux gets the packet.
     #[inline]
-    pub(crate) fn check_exit(&self, hop: Result<NextHop, u32>) -> Result<NextHop, u32> {
-        match hop {
-            Ok(hop) if self.state.reroutes(hop.link) => Err(Outcome::FlowExit as u32),
-            Err(outcome) if outcome == of_mirror(FallbackReason::NotOurPort) => {
-                self.state.leaves_elsewhere();
-                Err(outcome)
-            }
-            hop => hop,
+    pub(crate) fn check_exit(&self, way: &FlowWay) -> Result<NextHop, u32> {
+        let exit = way.hop.map_or(way.exit, |hop| Some(hop.link));
+        let Some(exit) = exit else { return way.hop };
+        if self.state.reroutes(exit) {
+            return Err(Outcome::FlowExit as u32);
         }
+        if way.hop.is_err() {
+            self.state.leaves_by(exit);
+        }
+        way.hop
     }
 
     /// Remembers the hop that was looked up in a generation.

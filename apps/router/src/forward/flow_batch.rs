@@ -52,9 +52,9 @@ impl<R: Routes> Context<R> {
                     Err(outcome) => FlowDecision::Linux(outcome as u32),
                 };
             }
-            resolver.resolve(&self.routes, turn, entrance, |at, hop| {
+            resolver.resolve(&self.routes, turn, entrance, |at, way| {
                 let FlowDecision::Resolve(candidate) = decisions[at] else { return };
-                decisions[at] = match candidate.check_exit(hop) {
+                decisions[at] = match candidate.check_exit(&way) {
                     Ok(hop) => {
                         if let Some(generation) = generation {
                             candidate.remember(generation, entrance, &hop);

@@ -31,8 +31,6 @@ const LINK: usize = 7;
 /// Flags: a packet that closes the connection was seen; the route leads to another exit.
 const CLOSING: u64 = 1;
 const REROUTED: u64 = 2;
-/// Exit by an interface that is no port.
-const ELSEWHERE: u64 = u32::MAX as u64;
 
 /// Lane state of one direction of a flow.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +46,9 @@ pub struct RememberedHop {
 }
 
 impl<'a> FlowState<'a> {
+    /// Number in place of an interface that is no port.
+    pub const ELSEWHERE: u32 = u32::MAX;
+
     /// Wraps the words of an entry.
     #[inline(always)]
     #[must_use]
@@ -81,11 +82,11 @@ impl<'a> FlowState<'a> {
         self.0.get(INGRESS) & CLOSING != 0
     }
 
-    /// Notes that the first exit of the flow, unless it is known, is no port.
+    /// Notes that Linux sends the flow by an interface, unless the first exit is known.
     #[inline]
-    pub fn leaves_elsewhere(self) {
+    pub fn leaves_by(self, link: u32) {
         if self.0.get(LINK) >> 32 == 0 {
-            self.0.set(LINK, ELSEWHERE << 32);
+            self.0.set(LINK, u64::from(link) << 32);
         }
     }
 
