@@ -62,8 +62,9 @@ impl Editor {
         let rules = self.rules();
         let is_uncounted = rules.rules().iter().any(|rule| rule.counter == UNCOUNTED);
         if is_uncounted && rules.rules().len() <= self.hits.capacity() {
-            // Those that have gone were counted until now, and have left their numbers.
-            self.exchange(lines)?;
+            // Those that have gone were counted until now, and have left their numbers. The list is
+            // in force: if a lane delays the exchange, the next one counts them.
+            let _ = self.exchange(lines);
         }
         Ok(())
     }
