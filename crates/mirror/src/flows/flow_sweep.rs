@@ -133,6 +133,7 @@ mod tests {
     use super::*;
     use crate::conntrack::ConnectionTuple;
     use crate::flows::FlowKey;
+    use crate::flows::flow_table::Closing;
 
     const REPLIED: u32 = Status::CONFIRMED | Status::SEEN_REPLY;
     const ASSURED: u32 = REPLIED | Status::ASSURED;
@@ -215,6 +216,7 @@ mod tests {
             policy_timeout: None,
             liberal_at: 0,
             is_unproven: false,
+            closing: Closing::default(),
         };
         let timeouts = FlowTimeouts { tcp: 3600, ..FlowTimeouts::default() };
         let mut timeout_after = |last_seen: u64, now: u64| {
