@@ -34,7 +34,7 @@ pub(super) struct TrackedFlow {
     pub(super) closing: Closing,
 }
 
-/// What the sweeps have done about a packet that closes the connection.
+/// Progress of the sweeps with a packet that closes the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Closing {
     /// None was seen.

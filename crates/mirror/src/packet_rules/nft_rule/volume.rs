@@ -23,13 +23,13 @@ const GREATER: RangeInclusive<u32> = 4..=5;
 /// Attribute of `bitwise` with the bits that it inverts (`NFTA_BITWISE_XOR`).
 const XOR: u16 = 5;
 
-/// What the expressions of a rule so far do by the volume of a connection.
+/// Actions of the expressions of a rule so far that depend on the volume of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct VolumeUse {
     asks: bool,
     /// It does something else, or by another condition than that the connection has grown.
     does_more: bool,
-    /// What the last expression has loaded.
+    /// Register that the last expression has loaded.
     loaded: Loaded,
 }
 
