@@ -73,8 +73,12 @@ mod tests {
         let mut homes = Homes::new(64);
         let refusal = || Err(io::ErrorKind::OutOfMemory.into());
         homes.set(1, true, |_, _| refusal()).unwrap_err();
-        let mut is_written = false;
-        homes.set(1, true, |_, _| Ok(is_written = true)).unwrap();
-        assert!(is_written);
+        let mut written = None;
+        let write = |index, word| {
+            written = Some((index, word));
+            Ok(())
+        };
+        homes.set(1, true, write).unwrap();
+        assert_eq!(written, Some((0, 2)));
     }
 }
