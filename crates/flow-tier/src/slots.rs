@@ -188,9 +188,9 @@ impl Slots {
         mut write: impl FnMut(SlotWrite<'_>) -> io::Result<()>,
     ) -> io::Result<bool> {
         let free = self.candidates(&flow.key).find(|index| self.slots.get(*index) == Some(&None));
+        let home = self.first(&flow.key);
         let place = self.flows.get_mut(flow.entry.index());
         let (Some(index), Some(place)) = (free, place) else { return Ok(false) };
-        let home = encoding::first_slot(&flow.key, self.seed, first_slots(self.slots.len()));
         self.homes.set(home, true, |word, bits| write(SlotWrite::Homes(word, bits)))?;
         write(SlotWrite::Slot(index, &encoding::slot_words(flow, serial)))?;
         *place = Some(PlacedFlow { flow: *flow, serial });

@@ -74,7 +74,7 @@ impl VolumeUse {
                 if is_volume {
                     (self.asks, self.loaded) = (true, Loaded::Volume);
                 }
-                before != Loaded::Volume && number(KEY) != Some(AVERAGE)
+                number(KEY) != Some(AVERAGE)
             }
             "byteorder" => {
                 self.loaded = before;
@@ -84,13 +84,13 @@ impl VolumeUse {
                 self.loaded = Loaded::Compared;
                 number(OPERATION).is_some_and(|operation| GREATER.contains(&operation))
             }
-            "cmp" | "counter" | "last" => before != Loaded::Volume,
+            "cmp" | "counter" | "last" => true,
             "bitwise" => {
                 let operand = |kind| attribute(data, kind).and_then(value);
                 if let (Some(mask), Some(value)) = (operand(MASK), operand(XOR)) {
                     self.loaded = Loaded::Bits { mask, value };
                 }
-                before != Loaded::Volume
+                true
             }
             "immediate" => {
                 let data = attribute(data, IMMEDIATE).unwrap_or_default();
@@ -99,14 +99,16 @@ impl VolumeUse {
                 }
                 let verdict = attribute(data, VERDICT).and_then(|it| attribute(it, 1));
                 let accepts = verdict.and_then(be32) == Some(ACCEPT);
-                (accepts || verdict.is_none()) && before != Loaded::Volume
+                accepts || verdict.is_none()
             }
-            "meta" => !has(META_SOURCE) && before != Loaded::Volume,
-            "payload" => !has(PAYLOAD_SOURCE) && before != Loaded::Volume,
-            "lookup" => !has(MAPPED) && before != Loaded::Volume,
+            "meta" => !has(META_SOURCE),
+            "payload" => !has(PAYLOAD_SOURCE),
+            "lookup" => !has(MAPPED),
             _ => false,
         };
-        self.does_more |= !is_harmless;
+        // A volume is good for a comparison only.
+        let is_misused = before == Loaded::Volume && !matches!(name, "byteorder" | "cmp");
+        self.does_more |= is_misused || !is_harmless;
     }
 }
 
