@@ -126,23 +126,27 @@ fn index(interface: &str) -> u32 {
     index.parse().expect("a number")
 }
 
+/// Returns the port of an interface.
+fn port(name: &str, mac: [u8; 6]) -> TierPort {
+    TierPort {
+        interface: name.to_owned(),
+        index: index(name),
+        mac,
+        zone: 0,
+        mode: Some(XdpMode::Generic),
+        is_aggregate: false,
+        forwards_back: false,
+        takes_ipv6: true,
+        is_closed: false,
+        has_lanes: false,
+    }
+}
+
 /// Loads the tier and attaches it to both interfaces.
 fn tier() -> KernelTier {
     let mut tier = KernelTier::load(16).unwrap();
     for (name, mac) in [("in", STATION), ("out", EXIT)] {
-        tier.attach(&TierPort {
-            interface: name.to_owned(),
-            index: index(name),
-            mac,
-            zone: 0,
-            mode: Some(XdpMode::Generic),
-            is_aggregate: false,
-            forwards_back: false,
-            takes_ipv6: true,
-            is_closed: false,
-            has_lanes: false,
-        })
-        .unwrap();
+        tier.attach(&port(name, mac)).unwrap();
     }
     tier
 }
@@ -398,6 +402,27 @@ fn a_partial_checksum_is_linuxs() {
         assert_eq!(by_tier(&mut tier, index("in"), &frame), None);
     }
     assert_eq!(count(&tier, TierOutcome::PartialChecksum), 2);
+}
+
+#[test]
+fn ipv6_is_linuxs_where_an_interface_takes_none() {
+    if !private("kernel-tier-ipv6") {
+        return;
+    }
+    configure();
+    let mut tier = tier();
+    let ends = ["[200a::1]:4000", "[2014::1]:80"];
+    let it = Translation::new(UDP, ends, ["[2014::9]:5000", "[2014::1]:80"]);
+    let mut tables = Tables::new();
+    write(&mut tables, &mut tier, &it.connection());
+    tier.publish(&tables.published).unwrap();
+    let frame = it.original(&Shape::default());
+    assert!(by_tier(&mut tier, index("in"), &frame).is_some());
+    tier.attach(&TierPort { takes_ipv6: false, ..port("in", STATION) }).unwrap();
+    assert_eq!(by_tier(&mut tier, index("in"), &frame), None);
+    assert_eq!(count(&tier, TierOutcome::ForwardingOff), 1);
+    tier.attach(&port("in", STATION)).unwrap();
+    assert!(by_tier(&mut tier, index("in"), &frame).is_some());
 }
 
 #[test]
