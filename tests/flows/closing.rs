@@ -186,6 +186,7 @@ table inet clamp {
     let size = sockets.split_whitespace().find_map(|word| word.strip_prefix("mss:"));
     let size: u32 = size.and_then(|size| size.parse().ok()).expect("ss shows it");
     assert!(size <= 1000, "{sockets}");
-    assert!(firewall.count("linux_tcp_open") == 0 && firewall.count("linux_no_flow") >= 3);
+    let [open, others] = ["linux_tcp_open", "linux_no_flow"].map(|it| firewall.count(it));
+    assert!(open >= 2 && others >= 1, "{open} SYNs, {others} others without a flow");
     firewall.router.stop();
 }

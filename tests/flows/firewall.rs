@@ -221,6 +221,26 @@ impl Firewall {
         (ended.status.code(), ended.stderr)
     }
 
+    /// Creates a BPF table, removes it and returns its number. The kernel counts tables.
+    #[track_caller]
+    pub(crate) fn next_table(&self) -> u64 {
+        let pins = self.pins.as_ref().expect("it has a kernel tier").directory();
+        let path = pins.parent().expect("a BPF file system").join("table");
+        let pin = path.to_str().expect("a path of ours");
+        let kind = "type array key 4 value 4 entries 1 name table";
+        let words = ["map", "create", pin].into_iter().chain(kind.split(' '));
+        let run = |words: &mut dyn Iterator<Item = &str>| {
+            let output = Command::new("bpftool").args(words).output().expect("bpftool runs");
+            assert!(output.status.success(), "{output:?}");
+            output.stdout
+        };
+        run(&mut words.into_iter());
+        let shown = run(&mut ["-j", "map", "show", "pinned", pin].into_iter());
+        std::fs::remove_file(&path).expect("it was pinned");
+        let shown: Value = serde_json::from_slice(&shown).expect("JSON of bpftool");
+        shown["id"].as_u64().expect("a number")
+    }
+
     /// Removes all flows from the table of the kernel tier, behind the back of its slow path.
     #[track_caller]
     pub(crate) fn clear_kernel_table(&self) {

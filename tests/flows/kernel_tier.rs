@@ -218,3 +218,24 @@ fn flows_by_an_interface_that_does_not_transmit_are_linuxs() {
     firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
     firewall.router.stop();
 }
+
+/// The loader's access to a table tries what the kernel can, by programs and tables of its own, for
+/// whose ends everyone waits who removes an interface. Tools may run many times a second.
+#[test]
+fn counters_are_read_without_making_a_table() {
+    let Some(firewall) = Firewall::new(Tier::Kernel, "reads", &[RULES]) else { return };
+    let made_by = |command: &dyn Fn()| {
+        let made = (0..20).map(|_| {
+            let first = firewall.next_table();
+            command();
+            firewall.next_table() - first
+        });
+        made.min().expect("some") // other stories make tables too
+    };
+    let usual = made_by(&|| ());
+    let with_counters = made_by(&|| {
+        firewall.count("forwarded");
+    });
+    assert_eq!(with_counters, usual, "numbers of tables from one to the next");
+    firewall.router.stop();
+}

@@ -44,13 +44,14 @@ pub enum Outcome {
     UnknownInterface = 17,
     /// Dropped: red for a `police` rule of the access list.
     AclPolice = 18,
-    /// Passed to Linux, like those that follow up to 28: no flow is known for the packet.
+    /// Passed to Linux, like those that follow up to 28: no flow is known for the packet, which
+    /// opens no TCP connection.
     NoFlow = 19,
     /// The protocol has no flows: neither TCP nor UDP.
     FlowProtocol = 20,
     /// A fragment, or a packet with IPv6 extension headers, shows no ports and thus no flow.
     FlowNoPorts = 21,
-    /// TCP begins a connection, or acknowledges nothing.
+    /// TCP opens a connection, with or without a flow, or acknowledges nothing in one.
     TcpOpen = 22,
     /// TCP ends a connection.
     TcpClose = 23,

@@ -369,6 +369,15 @@ fn without_a_flow_or_a_slow_path_all_is_linuxs() {
     let known = || routes(it.arrives[0].0, it.leaves[1].0);
     let frame = it.original(&Shape::default());
     assert_eq!(tables.outcome(known(), &frame), name(Outcome::NoFlow));
+    let tcp = |control| masquerade(TCP).original(&Shape { control, ..Shape::default() });
+    for (control, outcome) in [
+        (2, Outcome::TcpOpen),       // SYN
+        (2 | ACK, Outcome::TcpOpen), // and the answer
+        (2 | 1, Outcome::NoFlow),    // with FIN
+        (ACK, Outcome::NoFlow),
+    ] {
+        assert_eq!(tables.outcome(known(), &tcp(control)), name(outcome), "{control}");
+    }
     tables.add(&it.connection());
     assert_eq!(tables.outcome(known(), &frame), "forwarded");
     for (is_active, age, outcome) in [

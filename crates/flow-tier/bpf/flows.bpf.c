@@ -145,12 +145,21 @@ struct status {
 #define FORWARDS_BACK 1
 #define TAKES_IPV6 2
 
-// An interface on which flows may arrive.
+#define ENTRANCE_WORDS 2
+#define ENTRANCE_BITS 10
+#define ENTRANCE_FACTOR 0x9e3779b1U
+#define MAX_ENTRANCE_PROBES 16
+
+// An interface on which flows may arrive, in a hash table with linear probing. The slow path
+// changes it by a second one, in another slot, then clears the first: one of them is always whole.
 struct entrance {
 	__u8 mac[6];
 	__u16 zone;
-	__u32 flags;
-	__u32 lanes; // index in `lanes` of the program that steers to lanes, plus 1; 0: none
+	__u32 interface; // 0 in a free slot
+	__u16 lanes; // index in `lanes` of the program that steers to lanes, plus 1; 0: none
+	__u16 flags;
+	__u64 check; // as in struct flow
+	__u64 reserved;
 };
 
 struct count {
@@ -162,7 +171,7 @@ struct count {
 const volatile __u32 slots = 1;
 const volatile __u32 cpus = 1;
 
-// Sizes of the first two are set at load. They begin at pages, as what can be mapped does, so that
+// Sizes of the first three are set at load. They begin at pages, as what can be mapped does, so that
 // elements begin at cache lines. They are arrays, as a packet of a cold flow waits for memory once
 // for its slot and once for its state; the kernel's hash and per-CPU tables take five such steps.
 struct {
@@ -199,9 +208,12 @@ struct {
 	__type(value, struct status);
 } status SEC(".maps");
 
+// No hash table of the kernel, which takes four cache lines for what has one here. Packets of new
+// connections find all of them cold.
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_PORTS);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, (1 << ENTRANCE_BITS) + MAX_ENTRANCE_PROBES - 1);
 	__type(key, __u32);
 	__type(value, struct entrance);
 } entrances SEC(".maps");
@@ -221,9 +233,11 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } lanes SEC(".maps");
 
+// The counts of each CPU are adjacent: OUTCOMES of them. Their number is set at load.
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, OUTCOMES);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct count);
 } outcomes SEC(".maps");
@@ -271,6 +285,29 @@ static __always_inline int read_status(struct status *copy)
 	__builtin_memcpy(copy, shared, sizeof(*copy));
 	asm volatile("" ::: "memory"); // the copy is what is checked and used
 	return copy->check == check_of((const __u64 *)copy, STATUS_WORDS, 0, 0);
+}
+
+// Copies the entrance of an interface. `src/entrances.rs` has the same search. It is done twice, as
+// the entrance may be moved to where the first search has been.
+static __always_inline int read_entrance(__u32 interface, struct entrance *copy)
+{
+	__u32 first = interface * ENTRANCE_FACTOR >> (32 - ENTRANCE_BITS);
+
+	for (__u32 i = 0; i < 2 * MAX_ENTRANCE_PROBES; i++) {
+		__u32 index = first + i % MAX_ENTRANCE_PROBES;
+		const struct entrance *shared = bpf_map_lookup_elem(&entrances, &index);
+
+		if (!shared)
+			return 0;
+		if (shared->interface != interface)
+			continue;
+		__builtin_memcpy(copy, shared, sizeof(*copy));
+		asm volatile("" ::: "memory");
+		if (copy->interface == interface &&
+		    copy->check == check_of((const __u64 *)copy, ENTRANCE_WORDS, 0, 0))
+			return 1;
+	}
+	return 0;
 }
 
 // Returns the first slot of a key. `src/slots.rs` has the same.
@@ -435,6 +472,14 @@ static __always_inline enum outcome read_transport(void *header, void *end, __u3
 	if (tcp->syn || !tcp->ack)
 		return TCP_OPEN;
 	return tcp->check == pseudo(key, room) ? PARTIAL_CHECKSUM : FORWARDED;
+}
+
+// True if a packet asks for a connection, or agrees to one: no flow forwards it.
+static __always_inline int opens_tcp(const void *header, const void *end)
+{
+	const struct tcphdr *tcp = header;
+
+	return (const void *)(tcp + 1) <= end && tcp->syn && !tcp->fin && !tcp->rst;
 }
 
 static __always_inline enum outcome of_lookup(long result)
@@ -624,7 +669,9 @@ static __always_inline enum outcome process(struct xdp_md *xdp, const struct ent
 
 	if (!read_status(&status) || now > status.deadline)
 		return FLOWS_PAUSED;
-	if (packet.key.protocol != IPPROTO_TCP && packet.key.protocol != IPPROTO_UDP)
+	int is_tcp = packet.key.protocol == IPPROTO_TCP;
+
+	if (!is_tcp && packet.key.protocol != IPPROTO_UDP)
 		return FLOW_PROTOCOL;
 	__u32 header_length = is_ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 	void *transport = data + ETH_HLEN + header_length;
@@ -633,6 +680,8 @@ static __always_inline enum outcome process(struct xdp_md *xdp, const struct ent
 
 	if (room < 4 || (void *)(ports + 2) > end)
 		return FLOW_NO_PORTS;
+	if (is_tcp && opens_tcp(transport, end))
+		return TCP_OPEN;
 	packet.key.ports[0] = bpf_ntohs(ports[0]);
 	packet.key.ports[1] = bpf_ntohs(ports[1]);
 	packet.key.zone = entrance->zone;
@@ -706,25 +755,32 @@ static __always_inline enum outcome process(struct xdp_md *xdp, const struct ent
 	return FORWARDED;
 }
 
-SEC("xdp.frags")
-int fastlane_flows(struct xdp_md *xdp)
+// Counts a packet on this CPU.
+static __always_inline void count(enum outcome outcome, __u32 length)
 {
-	__u32 length = xdp->data_end - xdp->data;
-	__u32 ingress = xdp->ingress_ifindex;
-	const struct entrance *entrance = bpf_map_lookup_elem(&entrances, &ingress);
-	__u32 outcome = entrance ? process(xdp, entrance, length) : UNKNOWN_INTERFACE;
-
-	// Lanes, or the program that steers to them, count what they get. They do not know the exits
-	// of flows here.
-	if (entrance && entrance->lanes && outcome != FORWARDED && outcome != NO_EXIT &&
-	    outcome != FLOW_EXIT)
-		bpf_tail_call(xdp, &lanes, entrance->lanes - 1);
-	struct count *count = bpf_map_lookup_elem(&outcomes, &outcome);
+	__u32 index = bpf_get_smp_processor_id() * OUTCOMES + outcome;
+	struct count *count = bpf_map_lookup_elem(&outcomes, &index);
 
 	if (count) {
 		count->packets++;
 		count->octets += length;
 	}
+}
+
+SEC("xdp.frags")
+int fastlane_flows(struct xdp_md *xdp)
+{
+	__u32 length = xdp->data_end - xdp->data;
+	struct entrance entrance;
+	int is_known = read_entrance(xdp->ingress_ifindex, &entrance);
+	enum outcome outcome = is_known ? process(xdp, &entrance, length) : UNKNOWN_INTERFACE;
+
+	// Lanes, or the program that steers to them, count what they get. They do not know the exits
+	// of flows here.
+	if (is_known && entrance.lanes && outcome != FORWARDED && outcome != NO_EXIT &&
+	    outcome != FLOW_EXIT)
+		bpf_tail_call(xdp, &lanes, entrance.lanes - 1);
+	count(outcome, length);
 	if (outcome == FORWARDED)
 		return XDP_REDIRECT;
 	return outcome == NO_EXIT ? XDP_DROP : XDP_PASS;

@@ -5,12 +5,12 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use aya::maps::{HashMap, Map, MapData, MapError};
 use fastlane_netlink::xdp_program;
 use fastlane_steer::{ProgramArray, ProgramError, link, program_links, program_name};
 
-use crate::encoding::{self, EntranceWords};
-use crate::error::{TierError, system, table};
+use crate::encoding::Entrance;
+use crate::entrances::Entrances;
+use crate::error::TierError;
 use crate::kernel_tier::{KernelTier, TierPort};
 use crate::pins::Pins;
 use crate::program::PROGRAM;
@@ -38,42 +38,30 @@ impl KernelTier {
         let index = self.tables.lanes_index(port.index).map_err(failed)?;
         let entrance = port.entrance(Some(index));
         if attached == own {
-            self.set_entrance(port.index, entrance).map_err(|error| table(&action, error))?;
+            self.tables.entrances.set(&entrance).map_err(failed)?;
         } else {
             if program_name(attached).as_deref() != Some(STEERING) {
                 let interface = port.interface.clone();
                 return Err(ProgramError::InterfaceBusy { interface }.into());
             }
             let steering = link::open_program(attached).map_err(failed)?;
-            self.tables.lanes.set(index, steering.as_fd()).map_err(failed)?;
-            self.set_entrance(port.index, entrance).map_err(|error| table(&action, error))?;
+            self.tables.lanes.set(index.into(), steering.as_fd()).map_err(failed)?;
+            self.tables.entrances.set(&entrance).map_err(failed)?;
             exchange(port.index, attached, steering.as_fd(), self.program.as_fd())
                 .map_err(failed)?;
         }
         self.beside_lanes.insert(port.index);
         Ok(())
     }
-
-    pub(crate) fn set_entrance(
-        &mut self,
-        interface: u32,
-        entrance: EntranceWords,
-    ) -> Result<(), MapError> {
-        if self.tables.entrances.get(&interface, 0).ok() == Some(entrance) {
-            return Ok(());
-        }
-        self.tables.entrances.insert(interface, entrance, 0)
-    }
 }
 
 impl Tables {
     /// Returns the index in `lanes` of an interface, which may be a free one.
-    fn lanes_index(&self, interface: u32) -> io::Result<u32> {
+    fn lanes_index(&self, interface: u32) -> io::Result<u16> {
         let mut taken = Vec::new();
-        for found in self.entrances.iter() {
-            let (other, entrance) = found.map_err(system)?;
-            match encoding::lanes_of(&entrance) {
-                Some(index) if other == interface => return Ok(index),
+        for entrance in self.entrances.all()? {
+            match entrance.lanes {
+                Some(index) if entrance.interface == interface => return Ok(index),
                 index => taken.extend(index),
             }
         }
@@ -81,17 +69,17 @@ impl Tables {
     }
 
     /// Returns the interfaces of both tiers.
-    pub(crate) fn beside_lanes(&self) -> impl Iterator<Item = u32> {
-        let found = self.entrances.iter().filter_map(Result::ok);
-        found.filter_map(|(interface, entrance)| {
-            encoding::lanes_of(&entrance).is_some().then_some(interface)
-        })
+    pub(crate) fn beside_lanes(&self) -> io::Result<impl Iterator<Item = u32> + use<>> {
+        let found = self.entrances.all()?.into_iter();
+        Ok(found.filter(|it| it.lanes.is_some()).map(|it| it.interface))
     }
 
     /// Gives an interface back to the program that steers to lanes, if the tier's is on it.
     pub(crate) fn return_to_lanes(&self, interface: u32) -> io::Result<()> {
-        let entrance = self.entrances.get(&interface, 0);
-        entrance.map_or(Ok(()), |entrance| give_back(interface, &entrance, &self.lanes))
+        // A kill may have left two of them, and only one with a program of lanes.
+        let found = self.entrances.all()?;
+        let mut own = found.iter().filter(|it| it.interface == interface);
+        own.try_for_each(|entrance| give_back(entrance, &self.lanes))
     }
 
     /// Gives all interfaces of both tiers back to the programs that steer to lanes, by the pinned
@@ -100,15 +88,9 @@ impl Tables {
     pub(crate) fn return_all(pins: &Pins) -> io::Result<()> {
         let tables = (pins.any_table("entrances")?, pins.any_table("lanes")?);
         let (Some(entrances), Some(lanes)) = tables else { return Ok(()) };
-        let entrances = Map::from_map_data(MapData::from_fd(entrances).map_err(system)?);
-        let entrances = HashMap::<_, u32, EntranceWords>::try_from(entrances.map_err(system)?);
-        let Ok(entrances) = entrances else { return Ok(()) }; // they are of another size
         let lanes = ProgramArray::new(lanes.as_fd())?;
-        for found in entrances.iter() {
-            let (interface, entrance) = found.map_err(system)?;
-            give_back(interface, &entrance, &lanes)?;
-        }
-        Ok(())
+        let found = Entrances::of_any_layout(entrances)?;
+        found.iter().try_for_each(|entrance| give_back(entrance, &lanes))
     }
 
     /// Exchanges the program of another version on an interface of both tiers, if it is on it.
@@ -127,11 +109,11 @@ impl Tables {
     }
 }
 
-fn give_back(interface: u32, entrance: &EntranceWords, lanes: &ProgramArray) -> io::Result<()> {
-    let Some(index) = encoding::lanes_of(entrance) else { return Ok(()) };
+fn give_back(entrance: &Entrance, lanes: &ProgramArray) -> io::Result<()> {
+    let Entrance { interface, lanes: Some(index), .. } = *entrance else { return Ok(()) };
     let Some(attached) = tier_program(interface) else { return Ok(()) };
     let (program, steering) =
-        (link::open_program(attached)?, link::open_program(lanes.get(index)?)?);
+        (link::open_program(attached)?, link::open_program(lanes.get(index.into())?)?);
     exchange(interface, attached, program.as_fd(), steering.as_fd())
 }
 

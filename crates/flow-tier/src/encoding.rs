@@ -15,7 +15,7 @@ pub(crate) type StateWords = [u64; 8];
 /// `struct status`.
 pub(crate) type StatusWords = [u64; 5];
 /// `struct entrance`.
-pub(crate) type EntranceWords = [u64; 2];
+pub(crate) type EntranceWords = [u64; 4];
 /// `struct count`.
 pub(crate) type CountWords = [u64; 2];
 
@@ -27,8 +27,8 @@ pub(crate) const FREE: SlotWords = [0; 16];
 
 /// Flags of an entrance: packets may leave by their ingress interface; Linux takes IPv6 packets
 /// from it.
-pub(crate) const FORWARDS_BACK: u32 = 1;
-pub(crate) const TAKES_IPV6: u32 = 2;
+pub(crate) const FORWARDS_BACK: u16 = 1;
+pub(crate) const TAKES_IPV6: u16 = 2;
 
 /// Flags of a state: a packet that closes the connection was seen; its route leads to another exit.
 const CLOSING: u32 = 1;
@@ -139,24 +139,59 @@ impl Status {
     }
 }
 
-/// Returns the value of an entrance. Packets that the tier passes go to the program at an index of
-/// `lanes`, or else to Linux.
-pub(crate) fn entrance_words(
-    mac: [u8; 6],
-    zone: u16,
-    flags: u32,
-    lanes: Option<u32>,
-) -> EntranceWords {
-    let [a, b, c, d, e, f] = mac;
-    let [g, h] = zone.to_ne_bytes();
-    let lanes = lanes.map_or(0, |index| index + 1);
-    [u64::from_ne_bytes([a, b, c, d, e, f, g, h]), zerocopy::transmute!([flags, lanes])]
+/// Entrance of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entrance {
+    pub(crate) interface: u32,
+    pub(crate) mac: [u8; 6],
+    pub(crate) zone: u16,
+    pub(crate) flags: u16,
+    /// Index in `lanes` of the program that gets what the tier passes; `None`: Linux gets it.
+    pub(crate) lanes: Option<u16>,
 }
 
-/// Returns the index in `lanes` of an entrance.
-pub(crate) fn lanes_of(entrance: &EntranceWords) -> Option<u32> {
-    let [_, lanes]: [u32; 2] = zerocopy::transmute!(entrance[1]);
-    lanes.checked_sub(1)
+impl Entrance {
+    /// Returns the words with their check.
+    pub(crate) fn words(&self) -> EntranceWords {
+        let [a, b, c, d, e, f] = self.mac;
+        let [g, h] = self.zone.to_ne_bytes();
+        let lanes = self.lanes.map_or(0, |index| index + 1);
+        let numbers: u32 = zerocopy::transmute!([lanes, self.flags]);
+        let words = [
+            u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            zerocopy::transmute!([self.interface, numbers]),
+        ];
+        [words[0], words[1], check(0, &words, 0), 0]
+    }
+
+    /// Returns the entrance in a table of layout 4, where `flags` and `lanes` had 32 bits each.
+    pub(crate) fn of_layout_4(interface: u32, [first, second]: [u64; 2]) -> Self {
+        let [a, b, c, d, e, f, g, h] = first.to_ne_bytes();
+        let [flags, lanes]: [u32; 2] = zerocopy::transmute!(second);
+        Self {
+            interface,
+            mac: [a, b, c, d, e, f],
+            zone: u16::from_ne_bytes([g, h]),
+            flags: flags as u16,
+            lanes: lanes.checked_sub(1).map(|index| index as u16),
+        }
+    }
+
+    /// Returns the entrance in a slot; `None` if it is free or not whole.
+    pub(crate) fn of(words: &EntranceWords) -> Option<Self> {
+        let [first, second, sum, _] = *words;
+        let [a, b, c, d, e, f, g, h] = first.to_ne_bytes();
+        let [interface, numbers]: [u32; 2] = zerocopy::transmute!(second);
+        let [lanes, flags]: [u16; 2] = zerocopy::transmute!(numbers);
+        let is_whole = interface != 0 && sum == check(0, &[first, second], 0);
+        is_whole.then_some(Self {
+            interface,
+            mac: [a, b, c, d, e, f],
+            zone: u16::from_ne_bytes([g, h]),
+            flags,
+            lanes: lanes.checked_sub(1),
+        })
+    }
 }
 
 /// Adds the state of one CPU to totals, if it belongs to the insertion with this serial number.
@@ -205,6 +240,19 @@ mod tests {
     fn a_status_comes_back_from_its_words() {
         let status = Status { deadline: 1, hops_until: 2, generation: 3, last_serial: 4, seed: 5 };
         assert_eq!(Status::of(&status.words()), status);
+    }
+
+    #[test]
+    fn an_entrance_comes_back_from_its_slot() {
+        let mac = [1, 2, 3, 4, 5, 6];
+        for lanes in [None, Some(0), Some(255)] {
+            let entrance = Entrance { interface: 7, mac, zone: 8, flags: TAKES_IPV6, lanes };
+            let words = entrance.words();
+            assert_eq!(Entrance::of(&words), Some(entrance));
+            let other = Entrance { zone: 9, ..entrance }.words();
+            assert_eq!(Entrance::of(&[other[0], words[1], words[2], 0]), None, "a mixture");
+        }
+        assert_eq!(Entrance::of(&[0; 4]), None);
     }
 
     #[test]

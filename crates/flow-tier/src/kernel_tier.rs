@@ -7,12 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use aya::Ebpf;
-use aya::maps::MapError;
 use fastlane_mirror::flows::{FlowKey, FlowStatus, FlowTier, TierFlow, TierTotals};
 use fastlane_steer::{ProgramError, XdpMode, link, link_xdp};
 use fastlane_table::EntryId;
 
-use crate::encoding::{self, EntranceWords, Status};
+use crate::encoding::{self, Entrance, Status};
 use crate::error::{TierError, system, table};
 use crate::pins::{PinnedProgram, Pins};
 use crate::program::{self, LoadedProgram, OPENING};
@@ -60,11 +59,11 @@ pub struct TierPort {
 impl TierPort {
     /// Returns the entrance of the program; what it does not forward goes to the program at an
     /// index of `lanes`, or else to Linux.
-    pub(crate) fn entrance(&self, lanes: Option<u32>) -> EntranceWords {
+    pub(crate) fn entrance(&self, lanes: Option<u16>) -> Entrance {
         let flag = |is, flag| if is { flag } else { 0 };
         let flags = flag(self.forwards_back, encoding::FORWARDS_BACK)
             | flag(self.takes_ipv6, encoding::TAKES_IPV6);
-        encoding::entrance_words(self.mac, self.zone, flags, lanes)
+        Entrance { interface: self.index, mac: self.mac, zone: self.zone, flags, lanes }
     }
 }
 
@@ -150,7 +149,7 @@ impl KernelTier {
     /// Adopts what is pinned, if all of it is there and as it must be.
     fn adopt(pins: &Pins, capacity: usize) -> Option<(Self, Adoption)> {
         let tables = Tables::open(pins.tables().ok()?).ok()?;
-        if tables.capacity() != capacity || tables.slots() != slots_for(capacity) {
+        if tables.readers.capacity() != capacity || tables.readers.slots() != slots_for(capacity) {
             return None;
         }
         let pinned = pins.programs().ok()?;
@@ -188,12 +187,12 @@ impl KernelTier {
     ) -> Result<Self, TierError> {
         let reading = "reading the flows of the kernel tier";
         let failed = |error| ProgramError::system(reading, error);
-        let status = tables.status.get(&0, 0).map_err(|error| table(reading, error))?;
-        let status = Status::of(&status);
-        let (found, capacity) = (tables.all().map_err(failed)?, tables.capacity());
+        let status = tables.readers.status().map_err(failed)?;
+        let (found, capacity) = (tables.readers.all().map_err(failed)?, tables.readers.capacity());
         let taken_over =
             Slots::take_over(status.seed, capacity, &found, |write| tables.write(write));
         let slots = taken_over.map_err(failed)?;
+        let beside_lanes = tables.beside_lanes().map_err(failed)?.collect();
         // States of flows that were removed are left, so the numbers of present ones do not tell.
         // Only a predecessor of an earlier version has reserved none.
         let last_serial = match status.last_serial {
@@ -203,7 +202,7 @@ impl KernelTier {
         Ok(Self {
             programs,
             program,
-            beside_lanes: tables.beside_lanes().collect(),
+            beside_lanes,
             tables,
             pins,
             links: BTreeMap::new(),
@@ -230,8 +229,8 @@ impl KernelTier {
         }
         self.beside_lanes.remove(&index);
         let action = || format!("adding `{}` to the kernel tier", port.interface);
-        let refused = |error: MapError| table(&action(), error);
-        self.set_entrance(index, port.entrance(None)).map_err(refused)?;
+        let refused = |error| ProgramError::system(action(), error);
+        self.tables.entrances.set(&port.entrance(None)).map_err(refused)?;
         if !self.links.contains_key(&index) {
             let link = self.link(port)?;
             if let Some(pins) = &self.pins {
@@ -330,9 +329,10 @@ impl KernelTier {
             let returned = self.tables.return_to_lanes(interface);
             returned.map_err(|error| ProgramError::system(RETURNING, error))?;
         }
-        // Absent entries, and those that Linux has removed with the interface, are no error.
-        let _ = self.tables.entrances.remove(&interface);
-        let _ = self.tables.exits.remove(interface);
+        let action = "removing an interface from the kernel tier";
+        let removed = self.tables.entrances.remove(interface);
+        removed.map_err(|error| ProgramError::system(action, error))?;
+        let _ = self.tables.exits.remove(interface); // Linux may have removed it
         self.links.remove(&interface);
         let Some(pins) = &self.pins else { return Ok(()) };
         let failed = |reason| TierError::Pins { path: pins.path().to_owned(), reason };
@@ -377,7 +377,7 @@ impl KernelTier {
     /// # Errors
     /// Returns the refusal of the kernel.
     pub fn outcomes(&self) -> io::Result<Vec<OutcomeCount>> {
-        self.tables.outcomes()
+        self.tables.readers.outcomes()
     }
 
     /// Removes the pins of a tier in a directory, and gives interfaces of both tiers back to lanes.
@@ -419,7 +419,7 @@ impl FlowTier for KernelTier {
     fn totals(&self, entry: EntryId) -> io::Result<TierTotals> {
         match self.slots.serial(entry) {
             None => Ok(TierTotals::default()),
-            Some(serial) => self.tables.totals(entry.0, serial),
+            Some(serial) => self.tables.readers.totals(entry.0, serial),
         }
     }
 

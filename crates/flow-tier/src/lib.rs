@@ -12,9 +12,10 @@
 //! homes      a bit for each slot that the hash of some flow names
 //! states     entry ─► counters, last packet, closing, remembered next hop; one for each CPU
 //! status     time until which flows may be forwarded; generation of the remembered hops
-//! entrances  interface ─► Ethernet address, zone       exits  interface (devmap)
+//! entrances  slots of a hash table: interface, Ethernet address, zone, check
+//! exits      interface (devmap)
 //! lanes      programs that steer to lanes, of interfaces of both tiers
-//! outcomes   packets and bytes by TierOutcome, for each CPU
+//! outcomes   packets and bytes by CPU and TierOutcome
 //! ```
 //!
 //! Invariants: a packet that is not forwarded is unchanged. Without a heartbeat of the slow path
@@ -26,6 +27,7 @@
 
 mod beside_lanes;
 mod encoding;
+mod entrances;
 mod error;
 mod homes;
 mod kernel_tier;
@@ -33,6 +35,7 @@ mod pins;
 mod program;
 mod shared_tier;
 mod slots;
+mod table_readers;
 mod tables;
 mod test_run;
 mod tier_outcome;

@@ -12,7 +12,8 @@ use crate::error::TierError;
 use crate::homes::home_words;
 use crate::pins::Pins;
 use crate::slots::{first_slots, slots_for};
-use crate::tables::{NAMES, possible_cpus};
+use crate::table_readers::{NAMES, possible_cpus};
+use crate::tier_outcome::TierOutcome;
 
 /// Name of the program in `bpf/flows.bpf.c`.
 pub(crate) const PROGRAM: &str = "fastlane_flows";
@@ -53,6 +54,7 @@ impl LoadedProgram {
         let mut loader = EbpfLoader::new();
         loader.btf(None).map_max_entries("flows", size(slots)).map_max_entries("states", states);
         loader.map_max_entries("homes", homes);
+        loader.map_max_entries("outcomes", cpus * TierOutcome::ALL.len() as u32);
         // The log of a program with a loop takes most of the time of its verification.
         loader.verifier_log_level(VerifierLogLevel::DISABLE);
         loader.override_global("slots", &first_slots, true).override_global("cpus", &cpus, true);

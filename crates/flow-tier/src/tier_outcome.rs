@@ -34,13 +34,13 @@ pub enum TierOutcome {
     SameInterface,
     /// The interface is no port of the tier.
     UnknownInterface,
-    /// No flow is known for the packet.
+    /// No flow is known for the packet, which opens no TCP connection.
     NoFlow,
     /// The protocol has no flows: neither TCP nor UDP.
     FlowProtocol,
     /// A fragment or a packet without ports.
     FlowNoPorts,
-    /// TCP begins a connection, or acknowledges nothing.
+    /// TCP opens a connection, with or without a flow, or acknowledges nothing in one.
     TcpOpen,
     /// TCP ends a connection.
     TcpClose,

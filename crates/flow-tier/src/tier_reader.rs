@@ -5,15 +5,15 @@ use std::path::Path;
 
 use fastlane_mirror::flows::{FlowKey, TierTotals};
 
-use crate::error::{TierError, system};
+use crate::error::TierError;
 use crate::pins::Pins;
-use crate::tables::Tables;
+use crate::table_readers::TableReaders;
 use crate::tier_outcome::OutcomeCount;
 
 /// Read access to the tables of a tier.
 #[derive(Debug)]
 pub struct TierReader {
-    tables: Tables,
+    tables: TableReaders,
 }
 
 impl TierReader {
@@ -23,7 +23,7 @@ impl TierReader {
     /// Returns [`TierError::Unreadable`] without pins or privilege.
     pub fn open(pins: &Path) -> Result<Self, TierError> {
         let opened = Pins::new(pins).tables();
-        let opened = opened.and_then(|tables| Tables::open(tables).map_err(system));
+        let opened = opened.and_then(|tables| TableReaders::open(&tables));
         let unreadable = |reason| TierError::Unreadable { path: pins.to_owned(), reason };
         Ok(Self { tables: opened.map_err(unreadable)? })
     }

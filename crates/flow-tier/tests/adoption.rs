@@ -348,34 +348,57 @@ fn lanes_get_their_interface_back_from_a_tier_with_other_tables() {
     }
     configure();
     let pins = bpf.0.join("flows");
-    let (mut tier, _) = KernelTier::open(CAPACITY, &pins).unwrap();
     let settings = Settings { max_length: 2000, mark: 0, reenter_ifindex: 0 };
     let mut lanes = Program::load(&Rules::new(vec![]).unwrap(), settings).unwrap();
     lanes.attach_xdp("in", XdpMode::Native).unwrap();
     let both = TierPort { has_lanes: true, ..port("in") };
-    tier.attach(&both).unwrap();
-    drop(tier);
     let attached = || {
         let attached = fastlane_netlink::xdp_program(both.index).unwrap().unwrap();
         fastlane_steer::program_name(attached).unwrap()
     };
-    assert_eq!(attached(), "fastlane_flows");
-    // The tables become those of another layout.
+    let (mut tier, _) = KernelTier::open(CAPACITY, &pins).unwrap();
+    for has_hash_table in [false, true] {
+        tier.attach(&both).unwrap();
+        assert_eq!(attached(), "fastlane_flows");
+        drop(tier);
+        rename_tables(&pins);
+        if has_hash_table {
+            let path = pins.join("entrances-1");
+            std::fs::remove_file(&path).unwrap();
+            pin_hash_of_entrances(&path, both.index);
+        }
+        let opened = KernelTier::open(CAPACITY, &pins).unwrap();
+        assert_eq!((attached().as_str(), opened.1), ("fastlane_xdp", Adoption::Loaded));
+        tier = opened.0;
+    }
+    drop((tier, lanes));
+    KernelTier::remove(&pins).unwrap();
+}
+
+/// Makes the tables those of another layout.
+fn rename_tables(pins: &Path) {
     let tables = ["flows", "states", "status", "entrances", "exits", "lanes", "outcomes"];
-    let paths = std::fs::read_dir(&pins).unwrap().map(|entry| entry.unwrap().path());
+    let paths = std::fs::read_dir(pins).unwrap().map(|entry| entry.unwrap().path());
     for path in paths.collect::<Vec<_>>() {
         let name = path.file_name().unwrap().to_str().unwrap();
         if let Some(table) = tables.iter().find(|table| name.starts_with(&format!("{table}-"))) {
             std::fs::rename(&path, pins.join(format!("{table}-1"))).unwrap();
         }
     }
-    let (mut tier, adoption) = KernelTier::open(CAPACITY, &pins).unwrap();
-    assert_eq!(adoption, Adoption::Loaded);
-    assert_eq!(attached(), "fastlane_xdp");
-    tier.attach(&both).unwrap();
-    assert_eq!(attached(), "fastlane_flows");
-    drop((tier, lanes));
-    KernelTier::remove(&pins).unwrap();
+}
+
+/// Pins entrances as up to layout 4, with an interface of both tiers whose lanes have the first
+/// program.
+fn pin_hash_of_entrances(path: &Path, interface: u32) {
+    let (path, type_and_size) = (path.display(), "type hash key 4 value 16 entries 256");
+    command("bpftool", &format!("map create {path} {type_and_size} name entrances"));
+    let hex = |octets: &[u8]| {
+        let octets = octets.iter().map(|octet| format!("{octet:02x}"));
+        octets.collect::<Vec<_>>().join(" ")
+    };
+    let value = [&STATION[..], &[0, 0], &0_u32.to_ne_bytes(), &1_u32.to_ne_bytes()].concat();
+    let (key, value) = (hex(&interface.to_ne_bytes()), hex(&value));
+    command("bpftool", &format!("map update pinned {path} key hex {key} value hex {value}"));
 }
 
 #[test]

@@ -116,8 +116,11 @@ impl LaneFlows {
             return Err(Outcome::FlowNoPorts);
         }
         let Some(found) = found else {
-            let is_tracked = matches!(headers.protocol, IpProtocol::TCP | IpProtocol::UDP);
-            return Err(if is_tracked { Outcome::NoFlow } else { Outcome::FlowProtocol });
+            return Err(match headers.protocol {
+                IpProtocol::TCP if opens(frame, A::HEADER) => Outcome::TcpOpen,
+                IpProtocol::TCP | IpProtocol::UDP => Outcome::NoFlow,
+                _ => Outcome::FlowProtocol,
+            });
         };
         let state = FlowState::new(self.state.at(found.entry));
         // Linux sees the packets that it gets, too: it may not be told of an earlier one.
@@ -159,6 +162,13 @@ impl Candidate<'_> {
             None => Ok(Hop::Unknown),
         }
     }
+}
+
+/// Returns true if a TCP packet, behind an IP header of `ip` bytes, asks for a connection or agrees
+/// to one. The kernel tier looks for no flow of such a packet.
+fn opens(frame: &[u8], ip: usize) -> bool {
+    let tcp: Option<&Tcp> = header(frame, Ethernet::LENGTH + ip);
+    tcp.is_some_and(|tcp| tcp.control() & (Tcp::SYN | Tcp::FIN | Tcp::RST) == Tcp::SYN)
 }
 
 /// Checks the transport header behind an IP header of `ip` bytes. Linux gets what begins or ends a

@@ -383,6 +383,34 @@ fn lane_and_tier_agree_on_flows_and_packets() {
 }
 
 #[test]
+fn tcp_that_opens_is_linuxs_without_a_look_for_its_flow() {
+    if !private("kernel-tier-open") {
+        return;
+    }
+    configure();
+    let mut tier = tier();
+    let it =
+        Translation::new(TCP, ["10.0.0.1:4000", "20.0.0.1:80"], ["20.0.0.9:5000", "20.0.0.1:80"]);
+    let mut tables = Tables::new();
+    tier.publish(&tables.published).unwrap();
+    for has_flow in [false, true] {
+        if has_flow {
+            write(&mut tables, &mut tier, &it.connection());
+        }
+        for (control, outcome) in [
+            (2, TierOutcome::TcpOpen),
+            (2 | ACK, TierOutcome::TcpOpen),
+            (ACK, if has_flow { TierOutcome::Forwarded } else { TierOutcome::NoFlow }),
+            (2 | 1, if has_flow { TierOutcome::TcpClose } else { TierOutcome::NoFlow }),
+        ] {
+            let before = count(&tier, outcome);
+            by_tier(&mut tier, index("in"), &it.original(&Shape { control, ..Shape::default() }));
+            assert_eq!(count(&tier, outcome), before + 1, "{control}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
 fn a_partial_checksum_is_linuxs() {
     if !private("kernel-tier-partial") {
         return;
