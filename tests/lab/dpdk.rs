@@ -100,7 +100,9 @@ fn a_device_that_is_removed_and_comes_back_carries_again() {
         exchange(&lab, 500);
         let [first, last] = [held[0], held[held.len() - 1]];
         eprintln!("{} removals; descriptors and resident KiB: {first:?}, {last:?}", held.len());
-        assert_eq!(last[0], first[0], "descriptors are left: {held:?}");
+        // The process opens one for a moment now and then, so its least number counts.
+        let least = held.iter().map(|held| held[0]).min();
+        eventually("no descriptor is left", || Some(holds(&macswap)[0]) == least);
         // Memory that a removal leaves grows with each; the first ones fill the allocator's pools.
         let half = held[held.len() / 2];
         assert!(last[1] < half[1] + 512, "memory is left: {held:?}");
