@@ -112,32 +112,32 @@ impl Duel {
 /// it the ratio is that of the rates of new connections that a CPU of the packets' way manages.
 fn compare_connections(options: &Options) -> Result<Vec<Comparison>> {
     let mut comparisons = Vec::new();
-    for (firewall, counted, ours, bound) in [
-        (Firewall::Tier, Counted::Packets, "kernel tier", Some(NEW_BOUND)),
-        (Firewall::QuietTier, Counted::Packets, "kernel tier, fewer events", Some(NEW_BOUND)),
-        (Firewall::GrownTier, Counted::Packets, "kernel tier, once grown", Some(NEW_BOUND)),
-        (Firewall::Tier, Counted::SlowPath, "kernel tier + slow path", None),
-        (Firewall::QuietTier, Counted::SlowPath, "the same, fewer events", None),
-        (Firewall::GrownTier, Counted::SlowPath, "the same, once grown", None),
+    let (packets, slow_path) = (Counted::Packets, Counted::SlowPath);
+    // Growth is a condition of ours: a firewall without fast connections does not ask for it.
+    let at_once = (Firewall::Linux, "Linux, marks at once");
+    let (same, grown) = ("Linux, same rules", (Firewall::GrownLinux, "Linux, same rules"));
+    for (firewall, counted, ours, (rival, theirs), bound) in [
+        (Firewall::Tier, packets, "kernel tier", (Firewall::Linux, same), true),
+        (Firewall::QuietTier, packets, "kernel tier, fewer events", (Firewall::Linux, same), true),
+        (Firewall::GrownTier, packets, "kernel tier, once grown", grown, true),
+        (Firewall::GrownTier, packets, "kernel tier, once grown", at_once, true),
+        (Firewall::Tier, slow_path, "kernel tier + slow path", (Firewall::Linux, same), false),
+        (Firewall::QuietTier, slow_path, "the same, fewer events", (Firewall::Linux, same), false),
+        (Firewall::GrownTier, slow_path, "the same, once grown", at_once, false),
         // What is left if Linux reports nothing, and of that what the hook and the headers take.
-        (Firewall::EmptyTier, Counted::Packets, "kernel tier, no events", None),
-        (Firewall::PausedTier, Counted::Packets, "kernel tier, paused", None),
+        (Firewall::EmptyTier, packets, "kernel tier, no events", (Firewall::Linux, same), false),
+        (Firewall::PausedTier, packets, "kernel tier, paused", (Firewall::Linux, same), false),
     ] {
         let mut router = ConnectionRouter::new(firewall, counted)?;
-        let mut rival = ConnectionRouter::new(Firewall::Linux, counted)?;
+        let mut rival = ConnectionRouter::new(rival, counted)?;
         let mut pairs = Pairs::default();
         for number in 0..options.effort.pairs {
-            options.tell(&format!("firewall, new connections, {ours}"), number);
+            options.tell(&format!("firewall, new connections, {ours}, {theirs}"), number);
             pair(&mut pairs, options.effort.slice, &mut router, &mut rival)?;
         }
         let name = "New TCP connections of 8 packets between veth pairs".to_owned();
-        // Growth is a condition of ours: a firewall without fast connections does not ask for it.
-        let rival = match firewall {
-            Firewall::GrownTier => "Linux, marks at once",
-            _ => "Linux, same rules",
-        };
-        let names = [name, ours.to_owned(), rival.to_owned()];
-        comparisons.push(Comparison::new(names, pairs, Kind::Ratio, bound));
+        let names = [name, ours.to_owned(), theirs.to_owned()];
+        comparisons.push(Comparison::new(names, pairs, Kind::Ratio, bound.then_some(NEW_BOUND)));
     }
     Ok(comparisons)
 }
