@@ -219,9 +219,9 @@ fn a_flood_of_attempts_takes_nothing_from_established_flows(tier: Tier) {
     let firewall = &it.firewall;
     let (datagrams, per_millisecond) = load();
     let control = lost(&it.flows, &it.udp, datagrams);
-    let (before, forwarded) = (firewall.count("linux_no_flow"), firewall.count("forwarded"));
+    let (before, forwarded) = (firewall.count("linux_tcp_open"), firewall.count("forwarded"));
     let (beside, attempts) = it.beside_flood(datagrams, Some(per_millisecond));
-    let seen = firewall.count("linux_no_flow") - before;
+    let seen = firewall.count("linux_tcp_open") - before;
     println!("{attempts} attempts, {seen} seen; lost without {control}, beside them {beside}");
     let counted = fastlane_tests::routed::counters(&firewall.router, &[]);
     assert!(
