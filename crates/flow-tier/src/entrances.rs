@@ -141,6 +141,11 @@ mod tests {
         (1..).filter(move |it| *it != other && slots_of(*it).start == slots_of(other).start)
     }
 
+    /// Returns a tier in a namespace of its own, as [`private`].
+    fn tier(test: &str) -> Option<KernelTier> {
+        private(test).then(|| KernelTier::load(4).unwrap())
+    }
+
     fn of(entrances: &Entrances, interface: u32) -> Vec<Entrance> {
         let all = entrances.all().unwrap().into_iter();
         all.filter(|it| it.interface == interface).collect()
@@ -152,10 +157,7 @@ mod tests {
 
     #[test]
     fn entrances_are_changed_while_others_have_their_slots() {
-        if !private("tier-entrances") {
-            return;
-        }
-        let mut tier = KernelTier::load(4).unwrap();
+        let Some(mut tier) = tier("tier-entrances") else { return };
         let entrances = &mut tier.tables.entrances;
         let interfaces: Vec<u32> = meeting(7).take(MAX_PROBES as usize - 1).collect();
         for zone in [1, 1, 2] {
@@ -176,10 +178,7 @@ mod tests {
 
     #[test]
     fn one_without_room_is_refused_by_its_index() {
-        if !private("tier-entrances-full") {
-            return;
-        }
-        let mut tier = KernelTier::load(4).unwrap();
+        let Some(mut tier) = tier("tier-entrances-full") else { return };
         let entrances = &mut tier.tables.entrances;
         let mut interfaces = meeting(7);
         for interface in interfaces.by_ref().take(MAX_PROBES as usize) {
@@ -192,10 +191,7 @@ mod tests {
 
     #[test]
     fn two_that_a_kill_has_left_become_one() {
-        if !private("tier-entrances-two") {
-            return;
-        }
-        let mut tier = KernelTier::load(4).unwrap();
+        let Some(mut tier) = tier("tier-entrances-two") else { return };
         let entrances = &mut tier.tables.entrances;
         let first = slots_of(7).start;
         for (slot, zone) in [(first + 2, 1), (first + 5, 2)] {
@@ -208,13 +204,10 @@ mod tests {
 
     #[test]
     fn the_program_finds_an_entrance_behind_others() {
-        if !private("tier-entrances-behind") {
-            return;
-        }
+        let Some(mut tier) = tier("tier-entrances-behind") else { return };
         ip("link add in type veth peer out");
         let shown = command("ip", "-o link show in");
         let index: u32 = shown.split_once(':').unwrap().0.parse().unwrap();
-        let mut tier = KernelTier::load(4).unwrap();
         let mut others = meeting(index);
         let [first, rest @ ..] = entrance(index, 1).words();
         for (count, slot) in slots_of(index).enumerate() {

@@ -149,7 +149,7 @@ impl KernelTier {
     /// Adopts what is pinned, if all of it is there and as it must be.
     fn adopt(pins: &Pins, capacity: usize) -> Option<(Self, Adoption)> {
         let tables = Tables::open(pins.tables().ok()?).ok()?;
-        if tables.readers.capacity() != capacity || tables.readers.slots() != slots_for(capacity) {
+        if tables.reader.capacity() != capacity || tables.reader.slots() != slots_for(capacity) {
             return None;
         }
         let pinned = pins.programs().ok()?;
@@ -187,8 +187,8 @@ impl KernelTier {
     ) -> Result<Self, TierError> {
         let reading = "reading the flows of the kernel tier";
         let failed = |error| ProgramError::system(reading, error);
-        let status = tables.readers.status().map_err(failed)?;
-        let (found, capacity) = (tables.readers.all().map_err(failed)?, tables.readers.capacity());
+        let status = tables.reader.status().map_err(failed)?;
+        let (found, capacity) = (tables.reader.all().map_err(failed)?, tables.reader.capacity());
         let taken_over =
             Slots::take_over(status.seed, capacity, &found, |write| tables.write(write));
         let slots = taken_over.map_err(failed)?;
@@ -377,7 +377,7 @@ impl KernelTier {
     /// # Errors
     /// Returns the refusal of the kernel.
     pub fn outcomes(&self) -> io::Result<Vec<OutcomeCount>> {
-        self.tables.readers.outcomes()
+        self.tables.reader.outcomes()
     }
 
     /// Removes the pins of a tier in a directory, and gives interfaces of both tiers back to lanes.
@@ -419,7 +419,7 @@ impl FlowTier for KernelTier {
     fn totals(&self, entry: EntryId) -> io::Result<TierTotals> {
         match self.slots.serial(entry) {
             None => Ok(TierTotals::default()),
-            Some(serial) => self.tables.readers.totals(entry.0, serial),
+            Some(serial) => self.tables.reader.totals(entry.0, serial),
         }
     }
 

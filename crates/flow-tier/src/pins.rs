@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use fastlane_steer::link;
 
-use crate::table_readers::NAMES;
+use crate::tables_reader::NAMES;
 
 /// Version of the layout of the tables. Pins of another one are not adopted.
 const LAYOUT: u32 = 5;

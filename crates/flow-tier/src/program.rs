@@ -12,7 +12,7 @@ use crate::error::TierError;
 use crate::homes::home_words;
 use crate::pins::Pins;
 use crate::slots::{first_slots, slots_for};
-use crate::table_readers::{NAMES, possible_cpus};
+use crate::tables_reader::{NAMES, possible_cpus};
 use crate::tier_outcome::TierOutcome;
 
 /// Name of the program in `bpf/flows.bpf.c`.

@@ -12,11 +12,11 @@ use crate::encoding::{SlotWords, StatusWords};
 use crate::entrances::Entrances;
 use crate::error::system;
 use crate::slots::SlotWrite;
-use crate::table_readers::{NAMES, TableReaders};
+use crate::tables_reader::{NAMES, TablesReader};
 
 /// The tables.
 pub(crate) struct Tables {
-    pub(crate) readers: TableReaders,
+    pub(crate) reader: TablesReader,
     flows: Array<MapData, SlotWords>,
     homes: Array<MapData, u64>,
     pub(crate) status: Array<MapData, StatusWords>,
@@ -27,7 +27,7 @@ pub(crate) struct Tables {
 
 impl fmt::Debug for Tables {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Tables").field("readers", &self.readers).finish_non_exhaustive()
+        formatter.debug_struct("Tables").field("reader", &self.reader).finish_non_exhaustive()
     }
 }
 
@@ -48,11 +48,11 @@ impl Tables {
 
     /// Opens the tables by their descriptors, in the order of [`NAMES`].
     pub(crate) fn open(descriptors: [OwnedFd; NAMES.len()]) -> Result<Self, MapError> {
-        let readers = TableReaders::open(&descriptors)?;
+        let reader = TablesReader::open(&descriptors)?;
         let [flows, homes, _, status, entrances, exits, lanes, _] = descriptors;
         let table = |descriptor| Map::from_map_data(MapData::from_fd(descriptor)?);
         Ok(Self {
-            readers,
+            reader,
             flows: table(flows)?.try_into()?,
             homes: table(homes)?.try_into()?,
             status: table(status)?.try_into()?,

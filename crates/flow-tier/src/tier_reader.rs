@@ -7,13 +7,13 @@ use fastlane_mirror::flows::{FlowKey, TierTotals};
 
 use crate::error::TierError;
 use crate::pins::Pins;
-use crate::table_readers::TableReaders;
+use crate::tables_reader::TablesReader;
 use crate::tier_outcome::OutcomeCount;
 
 /// Read access to the tables of a tier.
 #[derive(Debug)]
 pub struct TierReader {
-    tables: TableReaders,
+    tables: TablesReader,
 }
 
 impl TierReader {
@@ -23,7 +23,7 @@ impl TierReader {
     /// Returns [`TierError::Unreadable`] without pins or privilege.
     pub fn open(pins: &Path) -> Result<Self, TierError> {
         let opened = Pins::new(pins).tables();
-        let opened = opened.and_then(|tables| TableReaders::open(&tables));
+        let opened = opened.and_then(|tables| TablesReader::open(&tables));
         let unreadable = |reason| TierError::Unreadable { path: pins.to_owned(), reason };
         Ok(Self { tables: opened.map_err(unreadable)? })
     }

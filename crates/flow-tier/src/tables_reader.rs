@@ -27,9 +27,9 @@ pub(crate) fn possible_cpus() -> io::Result<u32> {
     last.map(|last| last + 1).ok_or_else(|| io::Error::other(format!("{path} has {text:?}")))
 }
 
-/// Readers of the tables.
+/// Reader of the tables.
 #[derive(Debug)]
-pub(crate) struct TableReaders {
+pub(crate) struct TablesReader {
     flows: ArrayReader<{ FREE.len() }>,
     homes: ArrayReader<1>,
     states: ArrayReader<8>,
@@ -39,7 +39,7 @@ pub(crate) struct TableReaders {
     cpus: u32,
 }
 
-impl TableReaders {
+impl TablesReader {
     /// Opens the tables by their descriptors, in the order of [`NAMES`].
     ///
     /// # Errors
