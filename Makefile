@@ -30,7 +30,7 @@ TESTS = CARGO="$(CARGO)" AS_ROOT="$(AS_ROOT)" lab/run-tests
 # Where these are not built, the stories on a cluster and in guests are skipped by name.
 test: export FASTLANE_SKIPS := $(FASTLANE_SKIPS),kubernetes,lab/*
 # Stories in guests for which this time is too short are skipped by name; make test-lab runs all.
-test: export FASTLANE_GUEST_SECONDS ?= 1200
+test: export FASTLANE_GUEST_SECONDS ?= 1000
 
 # What make run builds and runs: the UPF, or with APP=macswap that between two hosts.
 RUN_upf = -p upf -p peer -p fastlane-cli -p fastlane --example all_kernel

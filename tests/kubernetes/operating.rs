@@ -20,7 +20,7 @@ fn helm_test_has_a_device_of_each_pool_checked_in_a_pod() {
     let Some(cluster) = Cluster::get() else { return };
     let Some(lab) = cluster.wire() else { return };
     let release = Release::install(&cluster, "device-plugin", &pools());
-    let report = release.test("60s").expect("it succeeds");
+    let report = release.test("120s").expect("it succeeds");
     assert!(report.contains("Phase:          Succeeded"), "{report}");
     release.wait_for("to a container");
     // Without a device that works there is no pod, and the test fails.

@@ -288,14 +288,16 @@ fn a_flood_of_strangers_costs_no_session_and_little_cpu() {
     let repeated = site.by_address.inbox.retransmissions - retransmissions;
     let percent = (site.metric(cpu) - cpu_before) / elapsed.as_secs_f64() * 100.0;
     let refused = site.metric("upf_pfcp_sources_refused_total");
+    // The others found the socket full, or are of ways that are refused under other names.
+    let received = site.metric("upf_pfcp_received_total");
     eprintln!(
-        "{sent} datagrams in {} ms, {refused} refused, {percent:.0} % of a CPU, {requests} \
-         sessions meanwhile",
+        "{sent} datagrams in {} ms, {received} received, {refused} refused, {percent:.0} % of a \
+         CPU, {requests} sessions meanwhile",
         elapsed.as_millis()
     );
     let offered = elapsed.as_secs_f64() * FLOOD_RATE as f64;
     assert!(sent as f64 >= 0.9 * offered, "{sent} datagrams are not {FLOOD_RATE} a second");
-    assert!(refused * 2.0 > sent as f64, "{refused} of {sent} are counted");
+    assert!(refused * 2.0 > received, "{refused} of {received} are counted");
     assert_eq!(repeated, 0, "requests of the SMF that had to be repeated");
     let arrived = traffic.collect().map(|arrivals| arrivals.len() as u64);
     assert_eq!((arrived, arrived[0]), (traffic.offered, u64::from(requests)), "users' packets");

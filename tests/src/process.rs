@@ -10,8 +10,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::eventually;
 
-/// Timeout of all waits. Only a machine that hangs needs longer.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of all waits. Only a machine that hangs needs longer; an emulated one beside others was
+/// seen to need more than a minute.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Exit status and output of a process.
 #[derive(Debug)]
