@@ -49,6 +49,9 @@ pub(crate) enum Tier {
     Lanes,
     /// The XDP program in the kernel.
     Kernel,
+    /// The program at the ingress. Hosts leave checksums and the division of what is long to the
+    /// wire, as they usually do.
+    Ingress,
     /// The XDP program on `wire0`, lanes on the other links.
     Mixed,
     /// The XDP program, and lanes for what it does not forward.
@@ -57,7 +60,14 @@ pub(crate) enum Tier {
     BothAndLanes,
 }
 
-/// Makes a test of each story for each tier: `lanes::story` and `kernel::story`.
+impl Tier {
+    /// Returns true if all ports are of the kernel tier alone.
+    pub(crate) fn is_kernel(self) -> bool {
+        matches!(self, Self::Kernel | Self::Ingress)
+    }
+}
+
+/// Makes a test of each story for each tier: `lanes::story`, `kernel::story`, `ingress::story`.
 macro_rules! for_each_tier {
     ($($story:ident),* $(,)?) => {
         mod lanes {
@@ -65,6 +75,9 @@ macro_rules! for_each_tier {
         }
         mod kernel {
             $(#[test] fn $story() { super::$story(crate::firewall::Tier::Kernel); })*
+        }
+        mod ingress {
+            $(#[test] fn $story() { super::$story(crate::firewall::Tier::Ingress); })*
         }
     };
 }
@@ -143,7 +156,7 @@ impl Firewall {
         let routed = Routed::with_queues(story, lanes)?;
         let pins = match tier {
             Tier::Lanes => None,
-            Tier::Kernel | Tier::Mixed | Tier::Both | Tier::BothAndLanes => {
+            Tier::Kernel | Tier::Ingress | Tier::Mixed | Tier::Both | Tier::BothAndLanes => {
                 let pins = Pins::mount(&routed.lab)?;
                 flows["pins"] = json!(pins.directory());
                 Some(pins)
@@ -151,23 +164,32 @@ impl Firewall {
         };
         // On a wire each packet is one of the link's size, and its checksum is complete. The end of
         // a veth pair takes redirected frames only with GRO.
-        let (gro, tx) = if tier == Tier::Lanes { ("off", "on") } else { ("on", "off") };
+        let [gso, gro, tx] = match tier {
+            Tier::Lanes => ["off", "off", "on"],
+            Tier::Ingress => ["on", "off", "on"],
+            _ => ["off", "on", "off"],
+        };
         for (host, wire) in
             [(&routed.lab.right, "wire0"), (&routed.far, "wire1"), (&routed.far, "wire2")]
         {
-            let offloads = ["tso", "off", "gso", "off", "gro", gro, "tx", tx];
+            let offloads = ["tso", gso, "gso", gso, "gro", gro, "tx", tx];
             host.run(&[&["ethtool", "-K", wire][..], &offloads].concat());
         }
         let port = |wire: &str| {
             let steer = json!([{"ethertype": "ipv4"}, {"ethertype": "ipv6"}]);
             let mut driver = mechanism.on(wire);
             match driver.get_mut("af-xdp") {
-                Some(xdp) => xdp["receive-ring"] = json!(RING),
+                Some(xdp) => {
+                    xdp["receive-ring"] = json!(RING);
+                    if tier == Tier::Ingress {
+                        xdp["mode"] = json!("auto");
+                    }
+                }
                 None => driver["af-packet"]["ring"] = json!(RING),
             }
             let tier = match tier {
                 Tier::Lanes => "lanes",
-                Tier::Kernel => "kernel",
+                Tier::Kernel | Tier::Ingress => "kernel",
                 Tier::Both => "both",
                 Tier::Mixed | Tier::BothAndLanes if wire != "wire0" => "lanes",
                 Tier::Mixed => "kernel",
@@ -348,7 +370,7 @@ impl Firewall {
 
     /// Returns the word by which the tools name the tier.
     pub(crate) fn tier_name(&self) -> &'static str {
-        if matches!(self.tier, Tier::Kernel | Tier::Both) { "kernel" } else { "lanes" }
+        if self.tier.is_kernel() || self.tier == Tier::Both { "kernel" } else { "lanes" }
     }
 
     /// Returns the number of packets with an outcome, which is that of lanes. Linux does not tell
@@ -356,7 +378,7 @@ impl Firewall {
     #[track_caller]
     pub(crate) fn count(&self, outcome: &str) -> u64 {
         let outcome = match (self.tier, outcome) {
-            (Tier::Kernel, "linux_local" | "linux_no_route") => "linux_not_forwarded",
+            (tier, "linux_local" | "linux_no_route") if tier.is_kernel() => "linux_not_forwarded",
             (_, outcome) => outcome,
         };
         drop_count(&self.router, outcome)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fastlane::flow_tier::{KernelTier, TierPort, XdpMode};
+use fastlane::flow_tier::{InterfaceKind, KernelTier, TierHook, TierPort, XdpMode};
 use fastlane_tests::eventually;
 
 use super::firewall::{Firewall, MASQUERADE, RULES, Tier};
@@ -85,8 +85,8 @@ fn occupy_wire1(firewall: &Firewall) -> KernelTier {
         index: index.parse().expect("a number"),
         mac: [2, 0, 0, 0, 0, 1],
         zone: 0,
-        mode: Some(XdpMode::Generic),
-        is_aggregate: false,
+        hook: Some(TierHook::Xdp(XdpMode::Generic)),
+        kind: InterfaceKind::Device,
         forwards_back: false,
         takes_ipv6: true,
         is_closed: false,

@@ -11,6 +11,7 @@ mod firewall;
 mod flood;
 mod flowtable;
 mod growth;
+mod ingress;
 mod kernel_tier;
 mod left_to_linux;
 mod rates;

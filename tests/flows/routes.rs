@@ -154,7 +154,7 @@ fn r12_a_route_holds_for_its_type_of_service_only(tier: Tier) {
     }
     let forwarded = firewall.count("forwarded") - before;
     // Lanes leave all packets to the destination to Linux.
-    assert_eq!(forwarded, if tier == Tier::Kernel { 4 } else { 0 });
+    assert_eq!(forwarded, if tier.is_kernel() { 4 } else { 0 });
     firewall.router.stop();
 }
 

@@ -77,6 +77,8 @@ fn two_pods_that_share_a_claim_exchange_packets_over_memif() {
     let report: String = report.lines().filter(|line| !is_word(line)).collect();
     let mut values = serde_json::Deserializer::from_str(&report).into_iter::<Value>();
     let report = values.next().and_then(Result::ok).unwrap_or_else(|| panic!("{log}"));
+    // Where packets are, if some are missing.
+    eprintln!("the client: {log}\nthe server: {}", server.totals().0);
     Report(report).assert_intact();
     assert_eq!(server.totals().wire("received_packets"), packets);
     server.delete();

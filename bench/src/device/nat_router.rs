@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use fastlane::flow_tier::{KernelTier, TierPort, XdpMode};
+use fastlane::flow_tier::{InterfaceKind, KernelTier, TierHook, TierPort, XdpMode};
 use fastlane::mirror::flows::{FlowTier, TierFlow};
 use fastlane::table::EntryId;
 use fastlane_kernel::Interface;
@@ -142,8 +142,8 @@ pub fn attach(tier: &mut KernelTier, links: &RouterLinks) -> Result<()> {
             index: Interface::query(interface)?.index,
             mac: ROUTER_MAC,
             zone: 0,
-            mode: Some(XdpMode::Native),
-            is_aggregate: false,
+            hook: Some(TierHook::Xdp(XdpMode::Native)),
+            kind: InterfaceKind::Pair,
             forwards_back: false,
             takes_ipv6: true,
             is_closed: false,

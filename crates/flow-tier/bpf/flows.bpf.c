@@ -5,11 +5,14 @@
 // apps/router; its tests/kernel_tier.rs compares the two. Built by lab/build-bpf, loaded by
 // src/program.rs. Needs only the kernel's UAPI headers and libbpf's macros: Linux 6.1 or newer.
 
+#include <stddef.h>
+
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
 #include <linux/tcp.h>
 #include <linux/udp.h>
 #include <bpf/bpf_endian.h>
@@ -25,6 +28,9 @@
 #define MAX_CPUS 1024
 // Shortest frame without the frame check sequence, up to which frames may be padded.
 #define SHORTEST 60
+// BPF_F_IPV6, of newer kernels: the sum of a device does not change with the pseudo header. Others
+// would change it, and refuse the flag.
+#define IPV6_HEADER (1 << 7)
 
 // Difference of an IPv4 header whose time to live is less by one, in ones' complement.
 #define DECREMENT 0xfeff
@@ -246,8 +252,21 @@ struct {
 struct packet {
 	struct flow_key key;
 	__u32 length; // of the IP packet
+	__u32 longest; // of the IP packets that are sent: shorter than it if there are several
+	__u32 headers; // of the IP packet, both
 	__u32 has_expired; // time to live or hop limit
 	__u32 service; // type of service that routes may ask for: only those of IPv4 do
+};
+
+// A frame, of an XDP program or in a socket buffer of Linux.
+struct frame {
+	void *context; // `struct xdp_md` or `struct __sk_buff`
+	void *data;
+	void *end; // of what can be read here
+	__u32 length; // with what cannot
+	__u32 ingress;
+	__u32 segment; // payload of each packet that Linux makes of it when it is sent; 0: it is one
+	__u32 is_socket_buffer;
 };
 
 // Sum of products with odd numbers: it differs if any word differs. `src/encoding.rs` has the same.
@@ -448,9 +467,15 @@ static __always_inline __u16 pseudo(const struct flow_key *key, __u32 length)
 
 // Checks the transport header. Linux gets what begins or ends a connection, and what its connection
 // tracking would call invalid. `room` is the length of the IP payload.
-static __always_inline enum outcome read_transport(void *header, void *end, __u32 room,
-						   const struct flow_key *key)
+static __always_inline enum outcome read_transport(const struct frame *frame, void *header,
+						   __u32 room, struct packet *packet)
 {
+	const struct flow_key *key = &packet->key;
+	void *end = frame->end;
+
+	// Linux has marked a socket buffer whose checksum it has left to the device.
+	int may_be_partial = !frame->is_socket_buffer;
+
 	if (key->protocol == IPPROTO_UDP) {
 		struct udphdr *udp = header;
 
@@ -460,8 +485,10 @@ static __always_inline enum outcome read_transport(void *header, void *end, __u3
 
 		if (length < sizeof(*udp) || length > room)
 			return MALFORMED;
-		return udp->check && udp->check == pseudo(key, length) ? PARTIAL_CHECKSUM :
-									 FORWARDED;
+		packet->headers += sizeof(*udp);
+		return may_be_partial && udp->check && udp->check == pseudo(key, length) ?
+			       PARTIAL_CHECKSUM :
+			       FORWARDED;
 	}
 	struct tcphdr *tcp = header;
 
@@ -471,7 +498,8 @@ static __always_inline enum outcome read_transport(void *header, void *end, __u3
 		return TCP_CLOSE;
 	if (tcp->syn || !tcp->ack)
 		return TCP_OPEN;
-	return tcp->check == pseudo(key, room) ? PARTIAL_CHECKSUM : FORWARDED;
+	packet->headers += tcp->doff * 4U;
+	return may_be_partial && tcp->check == pseudo(key, room) ? PARTIAL_CHECKSUM : FORWARDED;
 }
 
 // True if a packet asks for a connection, or agrees to one: no flow forwards it.
@@ -507,13 +535,13 @@ static __always_inline enum outcome of_lookup(long result)
 }
 
 // Looks up the route from an address to another one, for a packet by an interface.
-static __always_inline enum outcome look_up(struct xdp_md *xdp, struct bpf_fib_lookup *route,
+static __always_inline enum outcome look_up(void *context, struct bpf_fib_lookup *route,
 					    __u8 version, const __u32 *from, const __u32 *to)
 {
 	route->family = version == 4 ? AF_INET : AF_INET6;
 	__builtin_memcpy(route->ipv6_src, from, sizeof(route->ipv6_src));
 	__builtin_memcpy(route->ipv6_dst, to, sizeof(route->ipv6_dst));
-	return of_lookup(bpf_fib_lookup(xdp, route, sizeof(*route), 0));
+	return of_lookup(bpf_fib_lookup(context, route, sizeof(*route), 0));
 }
 
 // Returns the first exit of a flow, on whatever CPU it was found; 0: unknown.
@@ -533,7 +561,7 @@ static __always_inline __u32 first_exit(const struct flow *flow)
 // interface, as in a flow table of Linux. Linux routes a packet after its destination is translated
 // and before its source is. A route by another exit than before is Linux's, whose rules may be such
 // that nothing leaves there, or may translate addresses.
-static __always_inline enum outcome resolve(struct xdp_md *xdp, const struct packet *packet,
+static __always_inline enum outcome resolve(const struct frame *frame, const struct packet *packet,
 					    const struct flow *flow, struct flow_state *state)
 {
 	struct bpf_fib_lookup way = {}, back = {};
@@ -545,9 +573,9 @@ static __always_inline enum outcome resolve(struct xdp_md *xdp, const struct pac
 	way.l4_protocol = key->protocol;
 	way.sport = bpf_htons(key->ports[0]);
 	way.dport = bpf_htons(flow->ports[1]);
-	way.tot_len = packet->length;
-	way.ifindex = xdp->ingress_ifindex;
-	outcome = look_up(xdp, &way, key->version, key->source, flow->destination);
+	way.tot_len = packet->longest;
+	way.ifindex = frame->ingress;
+	outcome = look_up(frame->context, &way, key->version, key->source, flow->destination);
 	// The interface is known without the neighbour, too.
 	if (outcome != FORWARDED && outcome != NO_NEIGHBOUR)
 		return outcome;
@@ -571,12 +599,12 @@ static __always_inline enum outcome resolve(struct xdp_md *xdp, const struct pac
 	back.sport = bpf_htons(flow->ports[1]);
 	back.dport = bpf_htons(key->ports[0]);
 	back.ifindex = egress;
-	outcome = look_up(xdp, &back, key->version, flow->destination, key->source);
+	outcome = look_up(frame->context, &back, key->version, flow->destination, key->source);
 	if (outcome == NOT_FORWARDED)
 		return OWN_SOURCE;
 	if (outcome != FORWARDED)
 		return outcome;
-	if (back.ifindex != xdp->ingress_ifindex)
+	if (back.ifindex != frame->ingress)
 		return FLOW_INTERFACE;
 	if (is_rerouted)
 		goto rerouted;
@@ -632,137 +660,316 @@ static __always_inline int is_same(const __u8 *one, const __u8 *other)
 	return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]));
 }
 
-// Decides about a packet, and translates and redirects it if it is forwarded.
-static __always_inline enum outcome process(struct xdp_md *xdp, const struct entrance *entrance,
-					    __u32 frame_length)
+// Decides about a packet. If it is forwarded, `flow` and `state` are those of its flow.
+static __always_inline enum outcome decide(const struct frame *frame,
+					   const struct entrance *entrance, struct packet *packet,
+					   struct flow *flow, struct flow_state **flow_state)
 {
-	void *data = (void *)(long)xdp->data;
-	void *end = (void *)(long)xdp->data_end;
+	void *data = frame->data, *end = frame->end;
 	struct ethhdr *ethernet = data;
-	struct packet packet = {};
 	struct status status;
-	struct flow flow;
 	enum outcome outcome;
 
 	if ((void *)(ethernet + 1) > end)
 		return MALFORMED;
-	__u32 ingress = xdp->ingress_ifindex;
-
 	if (!is_same(ethernet->h_dest, entrance->mac))
 		return ethernet->h_dest[0] & 1 ? GROUP : OTHER_STATION;
 	int is_ipv4 = ethernet->h_proto == bpf_htons(ETH_P_IP);
 
 	if (is_ipv4)
-		outcome = read_ipv4(data, end, &packet);
+		outcome = read_ipv4(data, end, packet);
 	else if (ethernet->h_proto == bpf_htons(ETH_P_IPV6))
-		outcome = entrance->flags & TAKES_IPV6 ? read_ipv6(data, end, &packet) :
+		outcome = entrance->flags & TAKES_IPV6 ? read_ipv6(data, end, packet) :
 							 FORWARDING_OFF;
 	else
 		outcome = ETHERTYPE;
 	if (outcome != FORWARDED)
 		return outcome;
-	if (packet.length > frame_length - ETH_HLEN)
+	if (packet->length > frame->length - ETH_HLEN) {
+		if (frame->is_socket_buffer)
+			return MALFORMED;
 		// A frame in several buffers is longer than it seems here.
-		return bpf_xdp_get_buff_len(xdp) > frame_length ? TOO_LONG : MALFORMED;
+		return bpf_xdp_get_buff_len(frame->context) > frame->length ? TOO_LONG : MALFORMED;
+	}
 
 	__u64 now = bpf_ktime_get_coarse_ns();
 
 	if (!read_status(&status) || now > status.deadline)
 		return FLOWS_PAUSED;
-	int is_tcp = packet.key.protocol == IPPROTO_TCP;
+	int is_tcp = packet->key.protocol == IPPROTO_TCP;
 
-	if (!is_tcp && packet.key.protocol != IPPROTO_UDP)
+	if (!is_tcp && packet->key.protocol != IPPROTO_UDP)
 		return FLOW_PROTOCOL;
-	__u32 header_length = is_ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
-	void *transport = data + ETH_HLEN + header_length;
-	__u32 room = packet.length - header_length;
+	packet->headers = is_ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	void *transport = data + ETH_HLEN + packet->headers;
+	__u32 room = packet->length - packet->headers;
 	const __be16 *ports = transport;
 
 	if (room < 4 || (void *)(ports + 2) > end)
 		return FLOW_NO_PORTS;
 	if (is_tcp && opens_tcp(transport, end))
 		return TCP_OPEN;
-	packet.key.ports[0] = bpf_ntohs(ports[0]);
-	packet.key.ports[1] = bpf_ntohs(ports[1]);
-	packet.key.zone = entrance->zone;
-	if (!read_flow(&packet.key, status.seed, &flow))
+	packet->key.ports[0] = bpf_ntohs(ports[0]);
+	packet->key.ports[1] = bpf_ntohs(ports[1]);
+	packet->key.zone = entrance->zone;
+	if (!read_flow(&packet->key, status.seed, flow))
 		return NO_FLOW;
-	struct flow_state *state = own_state(&flow);
+	struct flow_state *state = own_state(flow);
 
 	if (!state)
 		return NO_FLOW;
-	if (state->serial != flow.serial) {
+	if (state->serial != flow->serial) {
 		__builtin_memset(state, 0, sizeof(*state));
-		state->serial = flow.serial;
+		state->serial = flow->serial;
 	}
 	state->last_seen = now;
-	if (packet.has_expired)
+	if (packet->has_expired)
 		return TIME_TO_LIVE;
-	outcome = read_transport(transport, end, room, &packet.key);
+	outcome = read_transport(frame, transport, room, packet);
 	if (outcome == TCP_CLOSE)
 		state->flags |= CLOSING;
 	if (outcome != FORWARDED)
 		return outcome;
+	packet->longest = frame->segment ? packet->headers + frame->segment : packet->length;
 	if (state->flags)
 		return state->flags & CLOSING ? FLOW_CLOSING : FLOW_EXIT;
 	if (!state->generation || state->generation != status.generation ||
-	    state->service != packet.service || now > status.hops_until) {
-		outcome = resolve(xdp, &packet, &flow, state);
+	    state->service != packet->service || now > status.hops_until) {
+		outcome = resolve(frame, packet, flow, state);
 		if (outcome != FORWARDED)
 			return outcome;
 		state->generation = status.generation;
 	}
-	if (state->ingress != ingress)
+	if (state->ingress != frame->ingress)
 		return FLOW_INTERFACE;
-	if (packet.length > state->mtu)
+	if (packet->longest > state->mtu)
 		return TOO_LONG;
-	__u32 egress = state->egress;
-
-	if (egress == ingress && !(entrance->flags & FORWARDS_BACK))
+	if (state->egress == frame->ingress && !(entrance->flags & FORWARDS_BACK))
 		return SAME_INTERFACE;
+	*flow_state = state;
+	return FORWARDED;
+}
 
-	if (!translate_transport(transport, end, packet.key.protocol, &flow))
-		return MALFORMED;
+// Translates a packet in a frame, whose headers `decide` has read. Returns false only if they were
+// not complete, which it has excluded.
+static __always_inline int translate(const struct frame *frame, const struct packet *packet,
+				     const struct flow *flow, const struct flow_state *state)
+{
+	void *data = frame->data, *end = frame->end;
+	struct ethhdr *ethernet = data;
+	int is_ipv4 = packet->key.version == 4;
+	__u32 length = is_ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+
+	if (!translate_transport(data + ETH_HLEN + length, end, packet->key.protocol, flow))
+		return 0;
 	if (is_ipv4) {
 		struct iphdr *ip = data + ETH_HLEN;
-		__u16 difference = fold((__u32)flow.address_difference + DECREMENT);
+		__u16 difference = fold((__u32)flow->address_difference + DECREMENT);
 
 		ip->check = bpf_htons(update(bpf_ntohs(ip->check), difference));
 		ip->ttl--;
-		ip->saddr = flow.source[0];
-		ip->daddr = flow.destination[0];
+		ip->saddr = flow->source[0];
+		ip->daddr = flow->destination[0];
 	} else {
 		struct ipv6hdr *ip = data + ETH_HLEN;
 
 		ip->hop_limit--;
-		__builtin_memcpy(&ip->saddr, flow.source, sizeof(flow.source));
-		__builtin_memcpy(&ip->daddr, flow.destination, sizeof(flow.destination));
+		__builtin_memcpy(&ip->saddr, flow->source, sizeof(flow->source));
+		__builtin_memcpy(&ip->daddr, flow->destination, sizeof(flow->destination));
 	}
 	__builtin_memcpy(ethernet->h_dest, state->next_hop, ETH_ALEN);
 	__builtin_memcpy(ethernet->h_source, state->exit, ETH_ALEN);
+	return 1;
+}
 
+// Translates and redirects a frame of an XDP program if its packet is forwarded.
+static __always_inline enum outcome process(struct xdp_md *xdp, const struct entrance *entrance,
+					    __u32 length)
+{
+	const struct frame frame = {
+		.context = xdp,
+		.data = (void *)(long)xdp->data,
+		.end = (void *)(long)xdp->data_end,
+		.length = length,
+		.ingress = xdp->ingress_ifindex,
+	};
+	struct packet packet = {};
+	struct flow flow;
+	struct flow_state *state = 0;
+	enum outcome outcome = decide(&frame, entrance, &packet, &flow, &state);
+
+	if (outcome != FORWARDED || !state)
+		return outcome;
+	if (!translate(&frame, &packet, &flow, state))
+		return MALFORMED;
 	__u32 needed = ETH_HLEN + packet.length;
 
 	if (needed < SHORTEST)
 		needed = SHORTEST;
-	if (frame_length > needed)
-		bpf_xdp_adjust_tail(xdp, (int)needed - (int)frame_length);
+	if (length > needed)
+		bpf_xdp_adjust_tail(xdp, (int)needed - (int)length);
 	// The interface may have been removed since it was looked up.
-	if (bpf_redirect_map(&exits, egress, XDP_ABORTED) != XDP_REDIRECT)
+	if (bpf_redirect_map(&exits, state->egress, XDP_ABORTED) != XDP_REDIRECT)
 		return NO_EXIT;
 	state->packets++;
-	state->octets += frame_length;
+	state->octets += length;
 	return FORWARDED;
 }
 
-// Counts a packet on this CPU.
-static __always_inline void count(enum outcome outcome, __u32 length)
+// Headers of a socket buffer that are written at once: Ethernet, IP, and the ports behind it.
+struct headers4 {
+	__u16 padding;
+	struct ethhdr ethernet;
+	struct iphdr ip;
+	__be16 ports[2];
+};
+
+struct headers6 {
+	__u16 padding;
+	struct ethhdr ethernet;
+	struct ipv6hdr ip;
+	__be16 ports[2];
+};
+
+// Updates the checksum of the transport header in a socket buffer. Linux knows what it covers: the
+// pseudo header alone, if the rest is left to a device. Returns false if Linux cannot: then nothing
+// is changed.
+static __always_inline int update_checksum(struct __sk_buff *skb, const struct packet *packet,
+					   const struct flow *flow)
+{
+	int is_ipv4 = packet->key.version == 4, is_tcp = packet->key.protocol == IPPROTO_TCP;
+	__u32 offset = ETH_HLEN + (is_ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+	// No checksum of UDP stays none.
+	__u64 flags = is_tcp ? 0 : BPF_F_MARK_MANGLED_0;
+
+	offset += is_tcp ? offsetof(struct tcphdr, check) : offsetof(struct udphdr, check);
+	if (flow->address_difference &&
+	    bpf_l4_csum_replace(skb, offset, 0, bpf_htons(flow->address_difference),
+				flags | BPF_F_PSEUDO_HDR | (is_ipv4 ? 0 : IPV6_HEADER)))
+		return 0;
+	return !flow->port_difference ||
+	       !bpf_l4_csum_replace(skb, offset, 0, bpf_htons(flow->port_difference), flags);
+}
+
+static __always_inline void set_ethernet(struct ethhdr *ethernet, const struct flow_state *state)
+{
+	__builtin_memcpy(ethernet->h_dest, state->next_hop, ETH_ALEN);
+	__builtin_memcpy(ethernet->h_source, state->exit, ETH_ALEN);
+}
+
+static __always_inline void set_ports(__be16 *ports, const struct flow *flow)
+{
+	ports[0] = bpf_htons(flow->ports[0]);
+	ports[1] = bpf_htons(flow->ports[1]);
+}
+
+// Translates a packet in a socket buffer. Its headers may be shared with a sender that keeps them for
+// a repetition, so they are written by Linux, which copies them then; a program that writes them
+// itself has all packets copied, also those that it does not forward. Returns false if Linux has no
+// memory for that, or cannot update the checksum; the packet is unchanged then.
+static __always_inline int translate4(const struct frame *frame, const struct packet *packet,
+				      const struct flow *flow, const struct flow_state *state)
+{
+	struct headers4 headers = {};
+	__u32 length = sizeof(headers) - sizeof(headers.padding);
+	__u16 difference = fold((__u32)flow->address_difference + DECREMENT);
+
+	if (frame->data + length > frame->end)
+		return 0;
+	__builtin_memcpy(&headers.ethernet, frame->data, sizeof(headers.ethernet));
+	__builtin_memcpy(&headers.ip, frame->data + ETH_HLEN, sizeof(headers.ip));
+	if (!update_checksum(frame->context, packet, flow))
+		return 0;
+	set_ethernet(&headers.ethernet, state);
+	headers.ip.check = bpf_htons(update(bpf_ntohs(headers.ip.check), difference));
+	headers.ip.ttl--;
+	headers.ip.saddr = flow->source[0];
+	headers.ip.daddr = flow->destination[0];
+	set_ports(headers.ports, flow);
+	return !bpf_skb_store_bytes(frame->context, 0, &headers.ethernet, length, 0);
+}
+
+static __always_inline int translate6(const struct frame *frame, const struct packet *packet,
+				      const struct flow *flow, const struct flow_state *state)
+{
+	struct headers6 headers = {};
+	__u32 length = sizeof(headers) - sizeof(headers.padding);
+	__u32 hops = ETH_HLEN + offsetof(struct ipv6hdr, hop_limit);
+
+	if (frame->data + length > frame->end)
+		return 0;
+	__builtin_memcpy(&headers.ethernet, frame->data, sizeof(headers.ethernet));
+	__builtin_memcpy(&headers.ip, frame->data + ETH_HLEN, sizeof(headers.ip));
+	if (!update_checksum(frame->context, packet, flow))
+		return 0;
+	headers.ip.hop_limit--;
+	// The sum of a device over the packet changes by this alone: all else is in a checksum.
+	if (bpf_skb_store_bytes(frame->context, hops, &headers.ip.hop_limit, 1,
+				BPF_F_RECOMPUTE_CSUM))
+		return 0;
+	set_ethernet(&headers.ethernet, state);
+	__builtin_memcpy(&headers.ip.saddr, flow->source, sizeof(flow->source));
+	__builtin_memcpy(&headers.ip.daddr, flow->destination, sizeof(flow->destination));
+	set_ports(headers.ports, flow);
+	return !bpf_skb_store_bytes(frame->context, 0, &headers.ethernet, length, 0);
+}
+
+// Translates and redirects a socket buffer if its packet is forwarded.
+static __always_inline enum outcome process_socket_buffer(struct __sk_buff *skb,
+							  const struct entrance *entrance,
+							  __u32 packets)
+{
+	__u32 length = skb->len, linear = skb->data_end - skb->data;
+	__u32 wanted = skb->protocol == bpf_htons(ETH_P_IP) ?
+			       ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr) :
+			       ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct tcphdr);
+
+	if (skb->vlan_present)
+		return ETHERTYPE;
+	if (linear < wanted && linear < length)
+		bpf_skb_pull_data(skb, wanted < length ? wanted : length);
+	const struct frame frame = {
+		.context = skb,
+		.data = (void *)(long)skb->data,
+		.end = (void *)(long)skb->data_end,
+		.length = length,
+		.ingress = skb->ifindex,
+		.segment = skb->gso_size,
+		.is_socket_buffer = 1,
+	};
+	struct packet packet = {};
+	struct flow flow;
+	struct flow_state *state = 0;
+	enum outcome outcome = decide(&frame, entrance, &packet, &flow, &state);
+
+	if (outcome != FORWARDED || !state)
+		return outcome;
+	__u32 egress = state->egress, needed = ETH_HLEN + packet.length;
+
+	// The interface may have been removed since it was looked up.
+	if (!bpf_map_lookup_elem(&exits, &egress))
+		return NOT_OUR_PORT;
+	if (!(packet.key.version == 4 ? translate4(&frame, &packet, &flow, state) :
+					translate6(&frame, &packet, &flow, state)))
+		return UNSUPPORTED;
+	if (needed < SHORTEST)
+		needed = SHORTEST;
+	if (length > needed)
+		bpf_skb_change_tail(skb, needed, 0);
+	bpf_redirect(egress, 0);
+	state->packets += packets;
+	state->octets += length + (packets - 1) * (ETH_HLEN + packet.headers);
+	return FORWARDED;
+}
+
+// Counts packets on this CPU.
+static __always_inline void count(enum outcome outcome, __u32 packets, __u32 length)
 {
 	__u32 index = bpf_get_smp_processor_id() * OUTCOMES + outcome;
 	struct count *count = bpf_map_lookup_elem(&outcomes, &index);
 
 	if (count) {
-		count->packets++;
+		count->packets += packets;
 		count->octets += length;
 	}
 }
@@ -780,10 +987,27 @@ int fastlane_flows(struct xdp_md *xdp)
 	if (is_known && entrance.lanes && outcome != FORWARDED && outcome != NO_EXIT &&
 	    outcome != FLOW_EXIT)
 		bpf_tail_call(xdp, &lanes, entrance.lanes - 1);
-	count(outcome, length);
+	count(outcome, 1, length);
 	if (outcome == FORWARDED)
 		return XDP_REDIRECT;
 	return outcome == NO_EXIT ? XDP_DROP : XDP_PASS;
+}
+
+// The same at the ingress of an interface, for socket buffers. A packet of Linux itself, as from a
+// container, is one already; an XDP program gets a copy of it.
+SEC("classifier")
+int fastlane_tcx(struct __sk_buff *skb)
+{
+	__u32 length = skb->len, packets = skb->gso_segs;
+	struct entrance entrance;
+	enum outcome outcome = UNKNOWN_INTERFACE;
+
+	if (!packets)
+		packets = 1;
+	if (read_entrance(skb->ifindex, &entrance))
+		outcome = process_socket_buffer(skb, &entrance, packets);
+	count(outcome, packets, length);
+	return outcome == FORWARDED ? TC_ACT_REDIRECT : TC_ACT_UNSPEC;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

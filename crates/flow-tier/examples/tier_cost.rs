@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use fastlane_flow_tier::{KernelTier, TierPort, XdpMode};
+use fastlane_flow_tier::{InterfaceKind, KernelTier, TierHook, TierPort, XdpMode};
 use fastlane_mirror::flows::{
     FlowKey, FlowRecord, FlowStatistics, FlowStatus, FlowTier, PinsPath, TierFlow,
 };
@@ -57,14 +57,15 @@ fn ends(flow: u32) -> [[u8; 4]; 2] {
 fn tier(flows: u32) -> KernelTier {
     let mut tier = KernelTier::load(flows as usize).expect("root may load it");
     for name in ["in", "out"] {
-        let (interface, index, mode) = (name.to_owned(), index(name), Some(XdpMode::Native));
+        let (interface, index) = (name.to_owned(), index(name));
+        let hook = Some(TierHook::Xdp(XdpMode::Native));
         let port = TierPort {
             interface,
             index,
             mac: STATION,
             zone: 0,
-            mode,
-            is_aggregate: false,
+            hook,
+            kind: InterfaceKind::Device,
             forwards_back: false,
             takes_ipv6: true,
             is_closed: false,

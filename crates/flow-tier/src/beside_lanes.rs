@@ -11,10 +11,11 @@ use fastlane_steer::{ProgramArray, ProgramError, link, program_links, program_na
 use crate::encoding::Entrance;
 use crate::entrances::Entrances;
 use crate::error::TierError;
-use crate::kernel_tier::{KernelTier, TierPort};
+use crate::kernel_tier::KernelTier;
 use crate::pins::Pins;
 use crate::program::PROGRAM;
 use crate::tables::Tables;
+use crate::tier_port::TierPort;
 
 /// Name of the program that steers to lanes (`crates/steer/bpf/steer.bpf.c`).
 const STEERING: &str = "fastlane_xdp";
@@ -28,7 +29,7 @@ impl KernelTier {
     pub(crate) fn precede_lanes(&mut self, port: &TierPort) -> Result<(), TierError> {
         let action = format!("adding `{}` to both tiers", port.interface);
         let failed = |error| ProgramError::system(action.as_str(), error);
-        let own = link::program_id(self.program.as_fd()).map_err(failed)?;
+        let own = link::program_id(self.programs.xdp.as_fd()).map_err(failed)?;
         self.beside_lanes.remove(&port.index);
         if self.has(port.index) {
             // It was of the kernel tier alone. Lanes find no interface with a program.
@@ -47,7 +48,7 @@ impl KernelTier {
             let steering = link::open_program(attached).map_err(failed)?;
             self.tables.lanes.set(index.into(), steering.as_fd()).map_err(failed)?;
             self.tables.entrances.set(&entrance).map_err(failed)?;
-            exchange(port.index, attached, steering.as_fd(), self.program.as_fd())
+            exchange(port.index, attached, steering.as_fd(), self.programs.xdp.as_fd())
                 .map_err(failed)?;
         }
         self.beside_lanes.insert(port.index);

@@ -3,21 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use aya::Ebpf;
 use fastlane_mirror::flows::{FlowKey, FlowStatus, FlowTier, TierFlow, TierTotals};
-use fastlane_steer::{ProgramError, XdpMode, link, link_xdp};
+use fastlane_steer::ProgramError;
 use fastlane_table::EntryId;
 
-use crate::encoding::{self, Entrance, Status};
+use crate::encoding::Status;
 use crate::error::{TierError, system, table};
-use crate::pins::{PinnedProgram, Pins};
-use crate::program::{self, LoadedProgram, OPENING};
+use crate::pins::Pins;
+use crate::program::{self, LoadedPrograms, OPENING};
 use crate::slots::{SlotWrite, Slots, slots_for};
 use crate::tables::Tables;
 use crate::tier_outcome::OutcomeCount;
+use crate::tier_port::TierPort;
+use crate::tier_programs::{TierLink, TierPrograms};
 
 /// Time after a heartbeat in which remembered next hops hold, in nanoseconds. After it each packet
 /// is looked up, as nobody follows the routes.
@@ -28,44 +30,6 @@ const SERIALS: u32 = 1 << 16;
 
 /// Action whose failure is reported.
 const RETURNING: &str = "giving an interface of the kernel tier back to lanes";
-
-/// An interface of the tier: flows arrive on it and leave by it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TierPort {
-    /// Name of the interface.
-    pub interface: String,
-    /// Index of the interface.
-    pub index: u32,
-    /// Ethernet address of the interface.
-    pub mac: [u8; 6],
-    /// Zone of the connection tracking.
-    pub zone: u16,
-    /// Mode of the program; `None`: native if the driver can, else generic. A bond or team takes
-    /// generic mode only.
-    pub mode: Option<XdpMode>,
-    /// True if the interface is made of others: a bond or team.
-    pub is_aggregate: bool,
-    /// True if packets may leave by this interface if they arrived on it.
-    pub forwards_back: bool,
-    /// True if Linux takes IPv6 packets from it (`disable_ipv6` is 0).
-    pub takes_ipv6: bool,
-    /// True if no flow may leave by this interface: Linux delays or changes what does, or routes it
-    /// by what the program's lookup does not know.
-    pub is_closed: bool,
-    /// True if lanes have the interface too: they get what the tier does not forward.
-    pub has_lanes: bool,
-}
-
-impl TierPort {
-    /// Returns the entrance of the program; what it does not forward goes to the program at an
-    /// index of `lanes`, or else to Linux.
-    pub(crate) fn entrance(&self, lanes: Option<u16>) -> Entrance {
-        let flag = |is, flag| if is { flag } else { 0 };
-        let flags = flag(self.forwards_back, encoding::FORWARDS_BACK)
-            | flag(self.takes_ipv6, encoding::TAKES_IPV6);
-        Entrance { interface: self.index, mac: self.mac, zone: self.zone, flags, lanes }
-    }
-}
 
 /// Origin of a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,12 +46,12 @@ pub enum Adoption {
 /// them it stays until they are [removed](Self::remove).
 #[derive(Debug)]
 pub struct KernelTier {
-    pub(crate) programs: Option<Ebpf>,
-    pub(crate) program: OwnedFd,
+    pub(crate) object: Option<Ebpf>,
+    pub(crate) programs: TierPrograms,
     pub(crate) tables: Tables,
     pins: Option<Pins>,
     /// Links by the index of the interface.
-    links: BTreeMap<u32, OwnedFd>,
+    links: BTreeMap<u32, TierLink>,
     /// Interfaces of both tiers that have the program, on links of the fast path.
     pub(crate) beside_lanes: BTreeSet<u32>,
     slots: Slots,
@@ -105,15 +69,15 @@ impl KernelTier {
     /// # Errors
     /// Returns [`TierError::Program`] without CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON.
     pub fn load(capacity: usize) -> Result<Self, TierError> {
-        let LoadedProgram { programs, descriptor } = LoadedProgram::load(capacity, None)?;
-        let descriptors = Tables::descriptors(&programs);
+        let LoadedPrograms { object, programs } = LoadedPrograms::load(capacity, None)?;
+        let descriptors = Tables::descriptors(&object);
         let descriptors = descriptors.map_err(|error| ProgramError::system(OPENING, error))?;
         let mut tables = Tables::open(descriptors).map_err(|error| table(OPENING, error))?;
         // Keys whose slots are close cannot be chosen by who does not know it.
         let seed = RandomState::new().build_hasher().finish();
         let status = Status { seed, ..Status::default() }.words();
         tables.status.set(0, status, 0).map_err(|error| table(OPENING, error))?;
-        Self::new(Some(programs), descriptor, tables, None)
+        Self::new(Some(object), programs, tables, None)
     }
 
     /// Adopts the program that a predecessor has pinned in a directory, with its flows, or loads it
@@ -133,14 +97,13 @@ impl KernelTier {
         return_to_lanes(&pins)?;
         pins.remove().map_err(failed)?;
         let mut tier = Self::load(capacity)?;
-        let descriptors = tier.programs.as_ref().map(Tables::descriptors).transpose();
+        let descriptors = tier.object.as_ref().map(Tables::descriptors).transpose();
         if let Some(descriptors) = descriptors.map_err(failed)? {
-            pins.create(tier.program.as_fd(), program::version(), &descriptors).map_err(
-                |reason| {
-                    let _ = pins.remove();
-                    failed(reason)
-                },
-            )?;
+            let created = pins.create(&tier.programs, program::version(), &descriptors);
+            created.map_err(|reason| {
+                let _ = pins.remove();
+                failed(reason)
+            })?;
         }
         tier.pins = Some(pins);
         Ok((tier, Adoption::Loaded))
@@ -152,36 +115,34 @@ impl KernelTier {
         if tables.reader.capacity() != capacity || tables.reader.slots() != slots_for(capacity) {
             return None;
         }
-        let pinned = pins.programs().ok()?;
-        let is_own = |it: &PinnedProgram| it.version == Some(program::version());
-        let (programs, program, adoption) = match pinned.into_iter().find(is_own) {
-            Some(it) => (None, it.descriptor, Adoption::Adopted),
+        let (object, programs, adoption) = match pins.programs_of(program::version()).ok()? {
+            Some(programs) => (None, programs, Adoption::Adopted),
             None => {
-                let loaded = LoadedProgram::load(capacity, Some(pins)).ok()?;
-                (Some(loaded.programs), loaded.descriptor, Adoption::Renewed)
+                let loaded = LoadedPrograms::load(capacity, Some(pins)).ok()?;
+                (Some(loaded.object), loaded.programs, Adoption::Renewed)
             }
         };
-        // Pinned before it is attached: whoever comes next finds what it is to exchange.
-        pins.replace_program(program.as_fd(), program::version()).ok()?;
+        // Pinned before they are attached: whoever comes next finds what it is to exchange.
+        pins.replace_programs(&programs, program::version()).ok()?;
         let links = pins.links().ok()?;
-        let mut tier = Self::new(programs, program, tables, Some(pins.clone())).ok()?;
+        let mut tier = Self::new(object, programs, tables, Some(pins.clone())).ok()?;
         for link in links {
             if link.attached == Some(link.named) {
-                link::renew(link.descriptor.as_fd(), tier.program.as_fd()).ok()?;
-                tier.links.insert(link.named, link.descriptor);
+                let renewed = tier.programs.renew(link.descriptor).ok()?;
+                tier.links.insert(link.named, renewed);
             } else {
                 pins.unpin_link(link.named).ok()?;
             }
         }
         for interface in &tier.beside_lanes {
-            tier.tables.renew_beside_lanes(*interface, tier.program.as_fd()).ok()?;
+            tier.tables.renew_beside_lanes(*interface, tier.programs.xdp.as_fd()).ok()?;
         }
         Some((tier, adoption))
     }
 
     fn new(
-        programs: Option<Ebpf>,
-        program: OwnedFd,
+        object: Option<Ebpf>,
+        programs: TierPrograms,
         mut tables: Tables,
         pins: Option<Pins>,
     ) -> Result<Self, TierError> {
@@ -200,8 +161,8 @@ impl KernelTier {
             last => last,
         };
         Ok(Self {
+            object,
             programs,
-            program,
             beside_lanes,
             tables,
             pins,
@@ -213,10 +174,10 @@ impl KernelTier {
         })
     }
 
-    /// Attaches the program to an interface, if it is not attached. To one of both tiers it is
-    /// attached [when lanes have it](Self::has). Flows may then arrive on it
-    /// and, if it [transmits](Self::transmits) redirected frames, leave by it. Call it again if the
-    /// Ethernet address has changed, or an interface may have begun to transmit.
+    /// Attaches the program to an interface, if it is not attached there. To one of both tiers it
+    /// is attached [when lanes have it](Self::has). Flows may then arrive on it and, if it
+    /// [transmits](Self::transmits) redirected frames, leave by it. Call it again if the Ethernet
+    /// address has changed, or an interface may have begun to transmit.
     ///
     /// # Errors
     /// Returns [`TierError::Program`] if another XDP program is attached, or the interface is
@@ -231,11 +192,14 @@ impl KernelTier {
         let action = || format!("adding `{}` to the kernel tier", port.interface);
         let refused = |error| ProgramError::system(action(), error);
         self.tables.entrances.set(&port.entrance(None)).map_err(refused)?;
-        if !self.links.contains_key(&index) {
-            let link = self.link(port)?;
+        let is_ingress = port.is_at_ingress();
+        // With another hook than before, it is attached there before it leaves the old one.
+        if self.links.get(&index).is_none_or(|link| link.is_ingress != is_ingress) {
+            let link = self.programs.attach(port)?;
             if let Some(pins) = &self.pins {
-                let pinned =
-                    pins.unpin_link(index).and_then(|()| pins.pin_link(index, link.as_fd()));
+                let pinned = pins
+                    .unpin_link(index)
+                    .and_then(|()| pins.pin_link(index, link.descriptor.as_fd()));
                 pinned
                     .map_err(|reason| TierError::Pins { path: pins.path().to_owned(), reason })?;
             }
@@ -271,12 +235,15 @@ impl KernelTier {
     }
 
     /// Returns true if an interface transmits what the program redirects to it. That is up to its
-    /// driver, unless the program is in generic mode on all interfaces where flows arrive: then
-    /// Linux transmits it like any packet.
+    /// driver, unless the program gets socket buffers on all interfaces where flows arrive, at
+    /// their ingress or in generic mode: then Linux transmits it like any packet.
     fn is_able(&self, interface: u32) -> bool {
-        let is_generic = |it| fastlane_netlink::has_generic_xdp(it).unwrap_or(false);
+        let has_buffers = |it| {
+            self.links.get(&it).is_some_and(|link| link.is_ingress)
+                || fastlane_netlink::has_generic_xdp(it).unwrap_or(false)
+        };
         fastlane_netlink::transmits_redirected(interface).unwrap_or(true)
-            || self.interfaces().all(is_generic)
+            || self.interfaces().all(has_buffers)
     }
 
     fn remove_exit(&mut self, interface: u32) -> Result<(), TierError> {
@@ -290,23 +257,6 @@ impl KernelTier {
     #[must_use]
     pub fn transmits(&self, interface: u32) -> bool {
         self.tables.exits.get(interface, 0).is_ok()
-    }
-
-    fn link(&self, port: &TierPort) -> Result<OwnedFd, ProgramError> {
-        let link = |mode| link_xdp(self.program.as_fd(), &port.interface, mode);
-        match (port.mode, port.is_aggregate) {
-            // The driver runs the program on the members, by which no flow arrives.
-            (Some(XdpMode::Native), true) => Err(ProgramError::NoNativeXdp {
-                interface: port.interface.clone(),
-                source: io::Error::other("the members of a bond or team run it"),
-            }),
-            (None, true) => link(XdpMode::Generic),
-            (Some(mode), _) => link(mode),
-            (None, false) => match link(XdpMode::Native) {
-                Err(ProgramError::NoNativeXdp { .. }) => link(XdpMode::Generic),
-                other => other,
-            },
-        }
     }
 
     /// Returns the interfaces to which the program is attached, by their indexes.

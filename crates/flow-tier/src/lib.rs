@@ -1,5 +1,6 @@
-//! Kernel tier of flows: an XDP program forwards packets of established connections, with NAT,
-//! before Linux sees them. No lane and no CPU of its own is needed.
+//! Kernel tier of flows: a program in the kernel forwards packets of established connections, with
+//! NAT, before Linux routes them. No lane and no CPU of its own is needed. It is an XDP program,
+//! or, where packets are socket buffers of Linux already, one at the ingress of the interface.
 //!
 //! The slow path is that of the lanes: a [`FlowFollower`](fastlane_mirror::flows::FlowFollower)
 //! writes the same flows to the tables of a [`KernelTier`], which is a
@@ -39,12 +40,15 @@ mod tables;
 mod tables_reader;
 mod test_run;
 mod tier_outcome;
+mod tier_port;
+mod tier_programs;
 mod tier_reader;
 
 pub use error::TierError;
 pub use fastlane_steer::XdpMode;
-pub use kernel_tier::{Adoption, KernelTier, TierPort};
+pub use kernel_tier::{Adoption, KernelTier};
 pub use shared_tier::SharedTier;
-pub use test_run::TestRun;
+pub use test_run::{Segments, TestRun};
 pub use tier_outcome::{OutcomeCount, TierOutcome};
+pub use tier_port::{InterfaceKind, TierHook, TierPort};
 pub use tier_reader::TierReader;

@@ -1,4 +1,4 @@
-//! Pins of the tier in a BPF file system: tables, the program, and a link for each interface.
+//! Pins of the tier in a BPF file system: tables, the programs, and a link for each interface.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -9,12 +9,16 @@ use std::path::{Path, PathBuf};
 use fastlane_steer::link;
 
 use crate::tables_reader::NAMES;
+use crate::tier_programs::TierPrograms;
 
 /// Version of the layout of the tables. Pins of another one are not adopted.
 const LAYOUT: u32 = 5;
 
-/// Begin of the name of the pin of the program, before its version. Earlier versions have none.
+/// Begin of the name of the pin of the XDP program, before its version.
 const PROGRAM: &str = "program";
+/// Begin of the name of the pin of the program for the ingress. Earlier versions have no such
+/// program.
+const INGRESS: &str = "ingress";
 /// Begin of the names of pinned links, before the index of the interface.
 const LINK: &str = "link-";
 
@@ -61,46 +65,50 @@ impl Pins {
         Ok(None)
     }
 
-    fn program(&self, version: u64) -> PathBuf {
-        self.0.join(format!("{PROGRAM}-{version:016x}"))
+    fn program(&self, name: &str, version: u64) -> PathBuf {
+        self.0.join(format!("{name}-{version:016x}"))
     }
 
-    /// Opens the program. There are two if a successor of another version was killed while it
-    /// exchanged the first one.
-    pub(crate) fn programs(&self) -> io::Result<Vec<PinnedProgram>> {
-        let mut programs = Vec::new();
+    /// Opens the programs of a version, if they are pinned. There are those of two versions if a
+    /// successor of another one was killed while it exchanged the first ones.
+    pub(crate) fn programs_of(&self, version: u64) -> io::Result<Option<TierPrograms>> {
+        let open = |name| match link::open_pin(&self.program(name, version)) {
+            Ok(descriptor) => Ok(Some(descriptor)),
+            Err(error) => absent(error).map(|()| None),
+        };
+        let (xdp, ingress) = (open(PROGRAM)?, open(INGRESS)?);
+        Ok(xdp.zip(ingress).map(|(xdp, ingress)| TierPrograms { xdp, ingress }))
+    }
+
+    /// Pins the programs of this version, if they are not pinned, and removes the pins of others.
+    pub(crate) fn replace_programs(&self, programs: &TierPrograms, version: u64) -> io::Result<()> {
+        let own = [(PROGRAM, &programs.xdp), (INGRESS, &programs.ingress)];
+        let own = own.map(|(name, program)| (self.program(name, version), program));
+        for (path, program) in &own {
+            if !path.exists() {
+                link::pin(program.as_fd(), path)?;
+            }
+        }
         for entry in fs::read_dir(&self.0)? {
             let path = entry?.path();
-            let name = path.file_name().and_then(|name| name.to_str());
-            let Some(version) = name.and_then(|name| name.strip_prefix(PROGRAM)) else { continue };
-            let version = version.strip_prefix('-');
-            let version = version.and_then(|version| u64::from_str_radix(version, 16).ok());
-            let descriptor = link::open_pin(&path)?;
-            programs.push(PinnedProgram { version, descriptor, path });
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let is_program = [PROGRAM, INGRESS].iter().any(|begin| name.starts_with(begin));
+            if is_program && own.iter().all(|(own, _)| *own != path) {
+                fs::remove_file(&path).or_else(absent)?;
+            }
         }
-        Ok(programs)
+        Ok(())
     }
 
-    /// Pins the program of this version, if it is not pinned, and removes the pins of others.
-    pub(crate) fn replace_program(&self, program: BorrowedFd<'_>, version: u64) -> io::Result<()> {
-        let programs = self.programs()?;
-        let is_own = |it: &&PinnedProgram| it.version == Some(version);
-        if !programs.iter().any(|it| is_own(&it)) {
-            link::pin(program, &self.program(version))?;
-        }
-        let mut others = programs.iter().filter(|it| !is_own(it));
-        others.try_for_each(|it| fs::remove_file(&it.path).or_else(absent))
-    }
-
-    /// Pins the program and its tables in a new directory.
+    /// Pins the programs and their tables in a new directory.
     pub(crate) fn create(
         &self,
-        program: BorrowedFd<'_>,
+        programs: &TierPrograms,
         version: u64,
         tables: &[OwnedFd; NAMES.len()],
     ) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        link::pin(program, &self.program(version))?;
+        self.replace_programs(programs, version)?;
         let pin = |(name, table): (&str, &OwnedFd)| link::pin(table.as_fd(), &self.table(name));
         NAMES.into_iter().zip(tables).try_for_each(pin)
     }
@@ -140,15 +148,6 @@ impl Pins {
         }
         fs::remove_dir(&self.0).or_else(absent)
     }
-}
-
-/// Program that was pinned.
-#[derive(Debug)]
-pub(crate) struct PinnedProgram {
-    /// Version in the name of the pin.
-    pub(crate) version: Option<u64>,
-    pub(crate) descriptor: OwnedFd,
-    path: PathBuf,
 }
 
 /// Link that was pinned.

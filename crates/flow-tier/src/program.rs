@@ -1,9 +1,9 @@
-//! The program as an object of this version: loading it over new tables or over pinned ones.
+//! The programs as an object of this version: loading them over new tables or over pinned ones.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use aya::programs::Xdp;
+use aya::programs::{Program, ProgramError as LoadError, ProgramFd, SchedClassifier, Xdp};
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 use fastlane_steer::ProgramError;
 
@@ -14,9 +14,12 @@ use crate::pins::Pins;
 use crate::slots::{first_slots, slots_for};
 use crate::tables_reader::{NAMES, possible_cpus};
 use crate::tier_outcome::TierOutcome;
+use crate::tier_programs::TierPrograms;
 
-/// Name of the program in `bpf/flows.bpf.c`.
+/// Name of the XDP program in `bpf/flows.bpf.c`.
 pub(crate) const PROGRAM: &str = "fastlane_flows";
+/// Name of the program for the ingress of an interface.
+pub(crate) const INGRESS: &str = "fastlane_tcx";
 
 /// Action whose failure is reported.
 pub(crate) const OPENING: &str = "creating the tables of the kernel tier";
@@ -24,23 +27,23 @@ pub(crate) const OPENING: &str = "creating the tables of the kernel tier";
 /// Maximum number of attempts to load the program when a signal interrupts the kernel.
 const MAX_LOADS: usize = 10;
 
-/// Object with the program, `bpf/flows.bpf.o`.
+/// Object with the programs, `bpf/flows.bpf.o`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/flows.bpf.o");
 
-/// Returns a number by which the program of this version is told from that of another one.
+/// Returns a number by which the programs of this version are told from those of another one.
 pub(crate) fn version() -> u64 {
     encoding::digest(OBJECT)
 }
 
-/// A loaded program.
-pub(crate) struct LoadedProgram {
-    pub(crate) programs: Ebpf,
-    pub(crate) descriptor: OwnedFd,
+/// Loaded programs.
+pub(crate) struct LoadedPrograms {
+    pub(crate) object: Ebpf,
+    pub(crate) programs: TierPrograms,
 }
 
-impl LoadedProgram {
-    /// Loads the program with room for `capacity` directions of flows, over the tables of `pins` or
-    /// over new ones.
+impl LoadedPrograms {
+    /// Loads the programs with room for `capacity` directions of flows, over the tables of `pins`
+    /// or over new ones.
     ///
     /// # Errors
     /// Returns [`TierError::Program`] if the kernel refuses.
@@ -62,31 +65,40 @@ impl LoadedProgram {
             loader.map_pin_path(name, pins.map(|pins| pins.table(name)).unwrap_or_default());
         }
         let loaded = loader.load(OBJECT);
-        let mut programs = loaded.map_err(|error| ProgramError::opening(OPENING, error))?;
-        let descriptor = verify(&mut programs)?;
-        Ok(Self { programs, descriptor })
+        let mut object = loaded.map_err(|error| ProgramError::opening(OPENING, error))?;
+        let xdp = verify(&mut object, PROGRAM, Xdp::load, Xdp::fd)?;
+        let ingress = verify(&mut object, INGRESS, SchedClassifier::load, SchedClassifier::fd)?;
+        Ok(Self { object, programs: TierPrograms { xdp, ingress } })
     }
 }
 
-/// Loads the program, which the kernel verifies, and returns its descriptor.
-fn verify(programs: &mut Ebpf) -> Result<OwnedFd, TierError> {
-    let action = format!("loading {PROGRAM}");
+/// Loads a program, which the kernel verifies, and returns its descriptor.
+fn verify<'a, P: 'a>(
+    object: &'a mut Ebpf,
+    name: &str,
+    load: impl Fn(&mut P) -> Result<(), LoadError>,
+    descriptor: impl Fn(&P) -> Result<&ProgramFd, LoadError>,
+) -> Result<OwnedFd, TierError>
+where
+    &'a mut P: TryFrom<&'a mut Program, Error = LoadError>,
+{
+    let action = format!("loading {name}");
     let failed = |error| ProgramError::new(action.as_str(), error);
-    let program = programs.program_mut(PROGRAM).ok_or_else(|| {
+    let program = object.program_mut(name).ok_or_else(|| {
         ProgramError::system(action.as_str(), io::Error::other("it is not in the object"))
     })?;
-    let program: &mut Xdp = program.try_into().map_err(failed)?;
-    let mut loaded = program.load();
+    let program: &mut P = program.try_into().map_err(failed)?;
+    let mut loaded = load(program);
     for _ in 1..MAX_LOADS {
         // A signal makes the verifier fail with EAGAIN, see crates/steer/src/program.rs. The loader
         // then tries again with a log of level 0, which the kernel refuses (EINVAL).
-        let Err(aya::programs::ProgramError::LoadError { io_error, .. }) = &loaded else { break };
+        let Err(LoadError::LoadError { io_error, .. }) = &loaded else { break };
         if ![io::ErrorKind::WouldBlock, io::ErrorKind::InvalidInput].contains(&io_error.kind()) {
             break;
         }
-        loaded = program.load();
+        loaded = load(program);
     }
     loaded.map_err(failed)?;
-    let descriptor = program.fd().map_err(failed)?.as_fd().try_clone_to_owned();
+    let descriptor = descriptor(program).map_err(failed)?.as_fd().try_clone_to_owned();
     Ok(descriptor.map_err(|error| ProgramError::system(action.as_str(), error))?)
 }

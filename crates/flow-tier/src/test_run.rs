@@ -2,15 +2,23 @@
 
 use std::time::Duration;
 
-use aya::programs::{TestRun as _, TestRunOptions, Xdp};
+use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use fastlane_steer::ProgramError;
 
 use crate::error::TierError;
 use crate::kernel_tier::KernelTier;
-use crate::program::PROGRAM;
+use crate::program::{INGRESS, PROGRAM};
 
-/// Action of a program that redirects a frame, `XDP_REDIRECT`.
+/// Actions of programs that redirect a frame: `XDP_REDIRECT` and `TCX_REDIRECT`.
 const REDIRECT: u32 = 4;
+const INGRESS_REDIRECT: u32 = 7;
+
+/// Size of `struct __sk_buff` up to `gso_size`, and the offsets of what a test run takes from it
+/// (net/bpf/test_run.c): `ifindex`, `gso_segs` and `gso_size`.
+const SOCKET_BUFFER: usize = 180;
+const INTERFACE: usize = 40;
+const SEGMENTS: usize = 164;
+const PAYLOAD: usize = 176;
 
 /// Room for a frame that the program returns, in bytes.
 const ROOM: usize = 4096;
@@ -24,6 +32,26 @@ pub struct TestRun {
     pub frame: Vec<u8>,
     /// Mean time of one run, in whole nanoseconds.
     pub duration: Duration,
+}
+
+/// Packets that Linux makes of a socket buffer when it is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segments {
+    /// Number of packets; 0: it is one.
+    pub count: u32,
+    /// Payload of each but the last, in bytes; 0: it is one.
+    pub payload: u32,
+}
+
+impl Segments {
+    fn context(self, interface: u32) -> [u8; SOCKET_BUFFER] {
+        let mut context = [0; SOCKET_BUFFER];
+        let fields = [(INTERFACE, interface), (SEGMENTS, self.count), (PAYLOAD, self.payload)];
+        for (at, value) in fields {
+            context[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        context
+    }
 }
 
 impl KernelTier {
@@ -43,7 +71,7 @@ impl KernelTier {
         let action = "running the kernel tier on a test frame";
         let failed = |error| ProgramError::new(action, error);
         let adopted = || ProgramError::Adopted { program: PROGRAM.to_owned() };
-        let program = self.programs.as_mut().and_then(|programs| programs.program_mut(PROGRAM));
+        let program = self.object.as_mut().and_then(|object| object.program_mut(PROGRAM));
         let program: &mut Xdp = program.ok_or_else(adopted)?.try_into().map_err(failed)?;
         // `struct xdp_md`: data, its end, metadata, ingress interface, queue, egress interface.
         let words = [0, frame.len() as u32, 0, interface, 0, 0];
@@ -57,6 +85,35 @@ impl KernelTier {
         let result = program.test_run(options).map_err(failed)?;
         output.truncate(result.data_size_out as usize);
         let is_forwarded = result.return_value == REDIRECT;
+        Ok(TestRun { is_forwarded, frame: output, duration: result.duration })
+    }
+
+    /// Runs the program for the ingress of an interface, as [`test_run`](Self::test_run) does, on a
+    /// socket buffer with a frame, once.
+    ///
+    /// # Errors
+    /// Returns [`TierError::Program`] as `test_run` does.
+    pub fn test_run_at_ingress(
+        &mut self,
+        interface: u32,
+        frame: &[u8],
+        segments: Segments,
+    ) -> Result<TestRun, TierError> {
+        let action = "running the kernel tier on a test packet at the ingress";
+        let failed = |error| ProgramError::new(action, error);
+        let adopted = || ProgramError::Adopted { program: INGRESS.to_owned() };
+        let program = self.object.as_mut().and_then(|object| object.program_mut(INGRESS));
+        let program: &mut SchedClassifier =
+            program.ok_or_else(adopted)?.try_into().map_err(failed)?;
+        let mut output = vec![0; ROOM];
+        let context = segments.context(interface);
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(frame);
+        options.data_out = Some(&mut output);
+        options.ctx_in = Some(&context);
+        let result = program.test_run(options).map_err(failed)?;
+        output.truncate(result.data_size_out as usize);
+        let is_forwarded = result.return_value == INGRESS_REDIRECT;
         Ok(TestRun { is_forwarded, frame: output, duration: result.duration })
     }
 }

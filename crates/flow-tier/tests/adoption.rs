@@ -1,16 +1,18 @@
 //! Loading, attaching, pinning and adopting the tier, with interfaces of a private namespace.
 
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fastlane_flow_tier::{
-    Adoption, KernelTier, TierError, TierOutcome, TierPort, TierReader, XdpMode,
+    Adoption, InterfaceKind, KernelTier, TierError, TierHook, TierOutcome, TierPort, TierReader,
+    XdpMode,
 };
 use fastlane_mirror::flows::{
     FlowKey, FlowRecord, FlowStatistics, FlowStatus, FlowTier, PinsPath, TierFlow, TierTotals,
 };
-use fastlane_steer::{Program, Rules, Settings};
+use fastlane_steer::{Program, Rules, Settings, link, program_links};
 use fastlane_table::EntryId;
 use fastlane_testing::namespace::{command, ip, private};
 use fastlane_testing::skip;
@@ -63,14 +65,14 @@ fn configure() {
 fn port(name: &str) -> TierPort {
     let shown = command("ip", &format!("-o link show {name}"));
     let index = shown.split_once(':').unwrap().0.parse().unwrap();
-    let (interface, mode) = (name.to_owned(), Some(XdpMode::Native));
+    let (interface, hook) = (name.to_owned(), Some(TierHook::Xdp(XdpMode::Native)));
     TierPort {
         interface,
         index,
         mac: STATION,
         zone: 0,
-        mode,
-        is_aggregate: false,
+        hook,
+        kind: InterfaceKind::Device,
         forwards_back: false,
         takes_ipv6: true,
         is_closed: false,
@@ -276,12 +278,65 @@ fn a_successor_adopts_flows_and_links() {
     assert!(error.contains("as root"), "{error}");
 }
 
-/// Makes the pinned program that of another version: it has another digest.
+/// Returns the path of a pin by the begin of its name.
+fn pin(pins: &Path, begin: &str) -> PathBuf {
+    let mut entries = std::fs::read_dir(pins).unwrap().map(|entry| entry.unwrap().path());
+    let is_it = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(begin);
+    entries.find(is_it).unwrap()
+}
+
+/// Makes the pinned programs those of another version: it has another digest.
 fn age(pins: &Path) {
-    let entries = std::fs::read_dir(pins).unwrap().map(|entry| entry.unwrap().path());
-    let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
-    let program = entries.into_iter().find(|path| name(path).starts_with("program-")).unwrap();
-    std::fs::rename(&program, pins.join("program-0123456789abcdef")).unwrap();
+    for name in ["program", "ingress"] {
+        let path = pin(pins, &format!("{name}-"));
+        std::fs::rename(path, pins.join(format!("{name}-0123456789abcdef"))).unwrap();
+    }
+}
+
+#[test]
+fn the_program_at_an_ingress_is_adopted_and_exchanged() {
+    let Some(bpf) = BpfFileSystem::mount("ingress") else { return };
+    if !private("tier-ingress") {
+        return;
+    }
+    configure();
+    let pins = bpf.0.join("flows");
+    let ingress = TierPort { hook: Some(TierHook::Ingress), ..port("in") };
+    let program = || {
+        let program = link::open_pin(&pin(&pins, "ingress-")).unwrap();
+        let id = link::program_id(program.as_fd()).unwrap();
+        (id, program_links(id).count())
+    };
+    let (mut tier, _) = KernelTier::open(CAPACITY, &pins).unwrap();
+    tier.attach(&ingress).unwrap();
+    let (old, links) = program();
+    assert_eq!(links, 1);
+    assert!(!is_attached("in"), "to XDP");
+    drop(tier);
+    for (is_old, adopted) in [(false, Adoption::Adopted), (true, Adoption::Renewed)] {
+        if is_old {
+            age(&pins);
+        }
+        let (mut tier, adoption) = KernelTier::open(CAPACITY, &pins).unwrap();
+        assert_eq!(adoption, adopted);
+        tier.attach(&ingress).unwrap();
+        let (id, links) = program();
+        assert_eq!((id == old, links), (!is_old, 1));
+    }
+    // Another hook is configured, and then none: a pair is taken at its ingress.
+    let (mut tier, _) = KernelTier::open(CAPACITY, &pins).unwrap();
+    tier.attach(&port("in")).unwrap();
+    assert!(is_attached("in"));
+    assert_eq!(program().1, 0);
+    drop(tier);
+    let (mut tier, _) = KernelTier::open(CAPACITY, &pins).unwrap();
+    tier.attach(&TierPort { hook: None, kind: InterfaceKind::Pair, ..port("in") }).unwrap();
+    assert!(!is_attached("in"));
+    assert_eq!(program().1, 1);
+    tier.detach(ingress.index).unwrap();
+    assert_eq!(program().1, 0);
+    drop(tier);
+    KernelTier::remove(&pins).unwrap();
 }
 
 #[test]
@@ -325,9 +380,7 @@ fn the_program_of_another_version_is_exchanged_under_its_flows() {
     // A successor that was killed when it had pinned its program, and exchanged it nowhere.
     let (mut other, _) = KernelTier::open(CAPACITY, &bpf.0.join("other")).unwrap();
     other.detach(port("in").index).unwrap();
-    let own = std::fs::read_dir(bpf.0.join("other")).unwrap().map(|entry| entry.unwrap().path());
-    let is_program = |path: &PathBuf| path.to_str().unwrap().contains("/program-");
-    let own = own.into_iter().find(is_program).unwrap();
+    let own = pin(&bpf.0.join("other"), "program-");
     let name = own.file_name().unwrap().to_owned();
     drop(other);
     std::fs::remove_file(pins.join(&name)).unwrap();
@@ -522,12 +575,12 @@ fn the_program_of_a_bond_is_not_given_to_its_driver() {
     }
     configure();
     let mut tier = KernelTier::load(CAPACITY).unwrap();
-    let bond = TierPort { is_aggregate: true, ..port("in") };
+    let bond = TierPort { kind: InterfaceKind::Aggregate, ..port("in") };
     let error = tier.attach(&bond).unwrap_err().to_string();
     assert!(error.contains("a bond or team run it): use generic mode"), "{error}");
     assert!(!is_attached("in"));
-    tier.attach(&TierPort { mode: None, ..bond }).unwrap();
-    tier.attach(&TierPort { mode: None, ..port("out") }).unwrap();
+    tier.attach(&TierPort { hook: None, ..bond }).unwrap();
+    tier.attach(&TierPort { hook: None, ..port("out") }).unwrap();
     let shown = |name: &str| command("ip", &format!("link show {name}"));
     assert!(shown("in").contains("xdpgeneric"), "{}", shown("in"));
     assert!(!shown("out").contains("xdpgeneric"), "{}", shown("out"));
@@ -590,7 +643,8 @@ fn an_interface_that_does_not_transmit_is_an_exit_of_generic_programs_only() {
     command("ethtool", "-K out-far gro off");
     let mut tier = KernelTier::load(CAPACITY).unwrap();
     let (in_port, out) = (port("in"), port("out"));
-    let generic = |port: &TierPort| TierPort { mode: Some(XdpMode::Generic), ..port.clone() };
+    let generic =
+        |port: &TierPort| TierPort { hook: Some(TierHook::Xdp(XdpMode::Generic)), ..port.clone() };
     tier.attach(&generic(&in_port)).unwrap();
     tier.attach(&generic(&out)).unwrap();
     tier.insert(&flow(0)).unwrap();

@@ -117,10 +117,7 @@ impl Program {
         if tcx {
             let program = classifier.fd();
             let program = program.map_err(|error| ProgramError::new(action.as_str(), error))?;
-            let link = link::index_of(interface)
-                .and_then(|index| link::attach_ingress(program.as_fd(), index));
-            let refused = |source| no_device(interface, ProgramError::system(action, source));
-            return link.map(Some).map_err(refused);
+            return link_ingress(program.as_fd(), interface).map(Some);
         }
         let refused = |error| attach_error(interface, &action, error);
         prepare_clsact(interface, name).map_err(|error| refused(error.into()))?;
@@ -155,6 +152,20 @@ pub fn link_xdp(
             error => return Err(error),
         }
     }
+}
+
+/// Attaches a loaded program to the ingress of an interface, before all others (Linux 6.6 and
+/// later). The returned BPF link ends with its last descriptor.
+///
+/// # Errors
+/// Returns [`ProgramError::NoInterface`] if there is no such interface, [`ProgramError::Kernel`] if
+/// the kernel refuses.
+pub fn link_ingress(program: BorrowedFd<'_>, interface: &str) -> Result<OwnedFd, ProgramError> {
+    let action = format!("attaching a program to the ingress of `{interface}`");
+    let refused = |source| no_device(interface, ProgramError::system(action, source));
+    link::index_of(interface)
+        .and_then(|index| link::attach_ingress(program, index))
+        .map_err(refused)
 }
 
 /// Returns true if the kernel attaches programs to an interface's ingress by a link (tcx). They

@@ -43,7 +43,7 @@ mod settings;
 mod test_run;
 
 pub use array_reader::ArrayReader;
-pub use attach::{has_tcx, link_xdp};
+pub use attach::{has_tcx, link_ingress, link_xdp};
 pub use error::ProgramError;
 pub use key::{KeyField, Keyed, LaneKey};
 pub use link::XdpMode;

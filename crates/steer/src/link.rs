@@ -161,6 +161,14 @@ pub fn interface(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     Ok(on_one.then_some(info.interface))
 }
 
+/// Returns true if a link is that of a program at the ingress of an interface (tcx).
+///
+/// # Errors
+/// Returns the refusal of the kernel.
+pub fn is_ingress(link: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(info(link)?.kind == BPF_LINK_TYPE_TCX)
+}
+
 fn info(link: BorrowedFd<'_>) -> io::Result<Info> {
     let mut info = Info::default();
     let mut request = GetInfo {

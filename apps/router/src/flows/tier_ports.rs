@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fastlane::config::KernelPort;
-use fastlane::flow_tier::{Adoption, KernelTier, SharedTier, TierPort};
+use fastlane::flow_tier::{Adoption, InterfaceKind, KernelTier, SharedTier, TierHook, TierPort};
 use fastlane::mirror::{Link, RouteChange, RouteListener};
 
 use fastlane::LoadedConfig;
@@ -20,6 +20,8 @@ const PINS: &str = "/sys/fs/bpf/fastlane-flows";
 /// Time between two looks at interfaces: no event tells when one begins to transmit, or ends it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Kind of interfaces of which Linux makes two, each of which gets what the other sends.
+const PAIR: &str = "veth";
 /// Kinds of interfaces that are made of others.
 const AGGREGATES: [&str; 2] = ["bond", "team"];
 
@@ -74,13 +76,22 @@ impl TierSettings {
             index: link.index,
             mac: link.mac,
             zone: self.zone(&port.name),
-            mode: port.mode,
-            is_aggregate: AGGREGATES.contains(&&*link.kind),
+            hook: port.mode.map(TierHook::Xdp),
+            kind: kind(link),
             forwards_back: self.app.same_interface,
             takes_ipv6: takes_ipv6(&link.name),
             is_closed,
             has_lanes: port.has_lanes,
         }
+    }
+}
+
+/// Returns the kind of an interface.
+fn kind(link: &Link) -> InterfaceKind {
+    match &*link.kind {
+        kind if AGGREGATES.contains(&kind) => InterfaceKind::Aggregate,
+        PAIR => InterfaceKind::Pair,
+        _ => InterfaceKind::Device,
     }
 }
 

@@ -1,0 +1,74 @@
+//! Interfaces of the tier, and the places where it takes their packets.
+
+use fastlane_steer::{XdpMode, has_tcx};
+
+use crate::encoding::{self, Entrance};
+
+/// Place where the tier takes the packets of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TierHook {
+    /// XDP, before Linux makes a socket buffer of a frame; in the mode that is named.
+    Xdp(XdpMode),
+    /// The ingress of the interface (tcx, Linux 6.6 and later), where packets are socket buffers.
+    /// Programs that are attached to it, such as those of `tcpdump` and `tc`, and rules of the
+    /// family `netdev` follow it. Several packets may be one, which Linux divides as it sends it.
+    Ingress,
+}
+
+/// Kind of an interface, by which the tier chooses its hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InterfaceKind {
+    /// Its frames are those of a driver.
+    Device,
+    /// It is made of others: a bond or team. Its driver runs XDP programs on the members, by which
+    /// no flow arrives.
+    Aggregate,
+    /// It gets what another interface of this machine sends (veth): socket buffers, of which an XDP
+    /// program needs a copy.
+    Pair,
+}
+
+/// An interface of the tier: flows arrive on it and leave by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierPort {
+    /// Name of the interface.
+    pub interface: String,
+    /// Index of the interface.
+    pub index: u32,
+    /// Ethernet address of the interface.
+    pub mac: [u8; 6],
+    /// Zone of the connection tracking.
+    pub zone: u16,
+    /// Place of the program; `None`: the one that fits the kind.
+    pub hook: Option<TierHook>,
+    /// Kind of the interface.
+    pub kind: InterfaceKind,
+    /// True if packets may leave by this interface if they arrived on it.
+    pub forwards_back: bool,
+    /// True if Linux takes IPv6 packets from it (`disable_ipv6` is 0).
+    pub takes_ipv6: bool,
+    /// True if no flow may leave by this interface: Linux delays or changes what does, or routes it
+    /// by what the program's lookup does not know.
+    pub is_closed: bool,
+    /// True if lanes have the interface too: they get what the tier does not forward.
+    pub has_lanes: bool,
+}
+
+impl TierPort {
+    /// Returns the entrance of the program; what it does not forward goes to the program at an
+    /// index of `lanes`, or else to Linux.
+    pub(crate) fn entrance(&self, lanes: Option<u16>) -> Entrance {
+        let flag = |is, flag| if is { flag } else { 0 };
+        let flags = flag(self.forwards_back, encoding::FORWARDS_BACK)
+            | flag(self.takes_ipv6, encoding::TAKES_IPV6);
+        Entrance { interface: self.index, mac: self.mac, zone: self.zone, flags, lanes }
+    }
+
+    /// Returns true if the tier takes the packets of the interface at its ingress.
+    pub(crate) fn is_at_ingress(&self) -> bool {
+        match self.hook {
+            None => self.kind == InterfaceKind::Pair && has_tcx(),
+            hook => hook == Some(TierHook::Ingress),
+        }
+    }
+}
