@@ -28,8 +28,8 @@
 #define MAX_CPUS 1024
 // Shortest frame without the frame check sequence, up to which frames may be padded.
 #define SHORTEST 60
-// BPF_F_IPV6, of newer kernels: the sum of a device does not change with the pseudo header. Others
-// would change it, and refuse the flag.
+// BPF_F_IPV6, of newer kernels: the sum of a device over the packet (CHECKSUM_COMPLETE) does not
+// change with the pseudo header, as addresses and checksum change alike. Others refuse the flag.
 #define IPV6_HEADER (1 << 7)
 
 // Difference of an IPv4 header whose time to live is less by one, in ones' complement.
@@ -691,6 +691,9 @@ static __always_inline enum outcome decide(const struct frame *frame,
 		// A frame in several buffers is longer than it seems here.
 		return bpf_xdp_get_buff_len(frame->context) > frame->length ? TOO_LONG : MALFORMED;
 	}
+	// What is behind several packets in one cannot be cut off: that makes it one.
+	if (frame->segment && frame->length > ETH_HLEN + packet->length)
+		return MALFORMED;
 
 	__u64 now = bpf_ktime_get_coarse_ns();
 
@@ -840,15 +843,20 @@ static __always_inline int update_checksum(struct __sk_buff *skb, const struct p
 	int is_ipv4 = packet->key.version == 4, is_tcp = packet->key.protocol == IPPROTO_TCP;
 	__u32 offset = ETH_HLEN + (is_ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
 	// No checksum of UDP stays none.
-	__u64 flags = is_tcp ? 0 : BPF_F_MARK_MANGLED_0;
+	__u64 flags = is_tcp ? 0 : BPF_F_MARK_MANGLED_0, pseudo_header = flags | BPF_F_PSEUDO_HDR;
+	__u32 addresses = bpf_htons(flow->address_difference);
+	__u32 ports = bpf_htons(flow->port_difference);
 
 	offset += is_tcp ? offsetof(struct tcphdr, check) : offsetof(struct udphdr, check);
-	if (flow->address_difference &&
-	    bpf_l4_csum_replace(skb, offset, 0, bpf_htons(flow->address_difference),
-				flags | BPF_F_PSEUDO_HDR | (is_ipv4 ? 0 : IPV6_HEADER)))
-		return 0;
-	return !flow->port_difference ||
-	       !bpf_l4_csum_replace(skb, offset, 0, bpf_htons(flow->port_difference), flags);
+	if (addresses && (is_ipv4 || bpf_l4_csum_replace(skb, offset, 0, addresses,
+							 pseudo_header | IPV6_HEADER))) {
+		if (bpf_l4_csum_replace(skb, offset, 0, addresses, pseudo_header))
+			return 0;
+		// A kernel without the flag has taken the difference off the sum of a device.
+		if (!is_ipv4)
+			bpf_csum_update(skb, addresses);
+	}
+	return !ports || !bpf_l4_csum_replace(skb, offset, 0, ports, flags);
 }
 
 static __always_inline void set_ethernet(struct ethhdr *ethernet, const struct flow_state *state)
@@ -914,10 +922,19 @@ static __always_inline int translate6(const struct frame *frame, const struct pa
 	return !bpf_skb_store_bytes(frame->context, 0, &headers.ethernet, length, 0);
 }
 
+// True if each of several packets in one fits where it leaves. Those of a tunnel are longer than the
+// headers say that were read, so Linux is asked; it knows the MTU of the interface only.
+static __always_inline int fits(struct __sk_buff *skb, const struct flow_state *state)
+{
+	__u32 mtu = 0;
+
+	return !bpf_check_mtu(skb, state->egress, &mtu, 0, BPF_MTU_CHK_SEGS) && mtu <= state->mtu;
+}
+
 // Translates and redirects a socket buffer if its packet is forwarded.
 static __always_inline enum outcome process_socket_buffer(struct __sk_buff *skb,
 							  const struct entrance *entrance,
-							  __u32 packets)
+							  __u32 packets, __u64 *octets)
 {
 	__u32 length = skb->len, linear = skb->data_end - skb->data;
 	__u32 wanted = skb->protocol == bpf_htons(ETH_P_IP) ?
@@ -949,6 +966,8 @@ static __always_inline enum outcome process_socket_buffer(struct __sk_buff *skb,
 	// The interface may have been removed since it was looked up.
 	if (!bpf_map_lookup_elem(&exits, &egress))
 		return NOT_OUR_PORT;
+	if (frame.segment && packet.key.protocol == IPPROTO_UDP && !fits(skb, state))
+		return TOO_LONG;
 	if (!(packet.key.version == 4 ? translate4(&frame, &packet, &flow, state) :
 					translate6(&frame, &packet, &flow, state)))
 		return UNSUPPORTED;
@@ -957,20 +976,21 @@ static __always_inline enum outcome process_socket_buffer(struct __sk_buff *skb,
 	if (length > needed)
 		bpf_skb_change_tail(skb, needed, 0);
 	bpf_redirect(egress, 0);
+	*octets += (packets - 1) * (ETH_HLEN + packet.headers);
 	state->packets += packets;
-	state->octets += length + (packets - 1) * (ETH_HLEN + packet.headers);
+	state->octets += *octets;
 	return FORWARDED;
 }
 
 // Counts packets on this CPU.
-static __always_inline void count(enum outcome outcome, __u32 packets, __u32 length)
+static __always_inline void count(enum outcome outcome, __u32 packets, __u64 octets)
 {
 	__u32 index = bpf_get_smp_processor_id() * OUTCOMES + outcome;
 	struct count *count = bpf_map_lookup_elem(&outcomes, &index);
 
 	if (count) {
 		count->packets += packets;
-		count->octets += length;
+		count->octets += octets;
 	}
 }
 
@@ -998,15 +1018,16 @@ int fastlane_flows(struct xdp_md *xdp)
 SEC("classifier")
 int fastlane_tcx(struct __sk_buff *skb)
 {
-	__u32 length = skb->len, packets = skb->gso_segs;
+	__u32 packets = skb->gso_segs;
+	__u64 octets = skb->len;
 	struct entrance entrance;
 	enum outcome outcome = UNKNOWN_INTERFACE;
 
 	if (!packets)
 		packets = 1;
 	if (read_entrance(skb->ifindex, &entrance))
-		outcome = process_socket_buffer(skb, &entrance, packets);
-	count(outcome, packets, length);
+		outcome = process_socket_buffer(skb, &entrance, packets, &octets);
+	count(outcome, packets, octets);
 	return outcome == FORWARDED ? TC_ACT_REDIRECT : TC_ACT_UNSPEC;
 }
 

@@ -54,6 +54,19 @@ impl KernelTier {
         self.beside_lanes.insert(port.index);
         Ok(())
     }
+
+    /// Refuses an interface whose packets lanes or another tier get first, by XDP.
+    ///
+    /// # Errors
+    /// Returns [`TierError::Program`] then.
+    pub(crate) fn refuse_taken(&self, port: &TierPort) -> Result<(), TierError> {
+        let name = xdp_program(port.index).ok().flatten().and_then(program_name);
+        if name.is_some_and(|name| [STEERING, PROGRAM].contains(&&*name)) {
+            let interface = port.interface.clone();
+            return Err(ProgramError::InterfaceBusy { interface }.into());
+        }
+        Ok(())
+    }
 }
 
 impl Tables {

@@ -184,17 +184,26 @@ impl KernelTier {
     /// removed; [`TierError::Pins`] if the link cannot be pinned.
     pub fn attach(&mut self, port: &TierPort) -> Result<(), TierError> {
         let TierPort { index, has_lanes, .. } = *port;
+        if port.may_be_native() && !self.has(index) {
+            self.remove_mute_exits()?;
+        }
         if has_lanes {
             self.precede_lanes(port)?;
             return self.set_exit(port);
         }
-        self.beside_lanes.remove(&index);
         let action = || format!("adding `{}` to the kernel tier", port.interface);
         let refused = |error| ProgramError::system(action(), error);
-        self.tables.entrances.set(&port.entrance(None)).map_err(refused)?;
+        if self.beside_lanes.remove(&index) {
+            self.tables.return_to_lanes(index).map_err(refused)?;
+        }
         let is_ingress = port.is_at_ingress();
+        let is_linked = |it: &TierLink| it.is_ingress == is_ingress;
+        if is_ingress && !self.links.contains_key(&index) {
+            self.refuse_taken(port)?;
+        }
+        self.tables.entrances.set(&port.entrance(None)).map_err(refused)?;
         // With another hook than before, it is attached there before it leaves the old one.
-        if self.links.get(&index).is_none_or(|link| link.is_ingress != is_ingress) {
+        if !self.links.get(&index).is_some_and(is_linked) {
             let link = self.programs.attach(port)?;
             if let Some(pins) = &self.pins {
                 let pinned = pins
@@ -203,9 +212,25 @@ impl KernelTier {
                 pinned
                     .map_err(|reason| TierError::Pins { path: pins.path().to_owned(), reason })?;
             }
-            self.links.insert(index, link);
+            // Others may have descriptors of the old one.
+            if let Some(old) = self.links.insert(index, link) {
+                old.detach().map_err(refused)?;
+            }
         }
         self.set_exit(port)
+    }
+
+    /// Lets no flow leave by interfaces that only Linux transmits on, before frames of a native
+    /// program arrive, which would be lost there.
+    fn remove_mute_exits(&mut self) -> Result<(), TierError> {
+        let interfaces: Vec<u32> = self.interfaces().collect();
+        for interface in interfaces {
+            let transmits = fastlane_netlink::transmits_redirected(interface).unwrap_or(true);
+            if !transmits && self.transmits(interface) {
+                self.remove_exit(interface)?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets flows leave by an interface that transmits redirected frames and is not closed, and by
@@ -283,7 +308,9 @@ impl KernelTier {
         let removed = self.tables.entrances.remove(interface);
         removed.map_err(|error| ProgramError::system(action, error))?;
         let _ = self.tables.exits.remove(interface); // Linux may have removed it
-        self.links.remove(&interface);
+        if let Some(link) = self.links.remove(&interface) {
+            let _ = link.detach(); // Linux may have removed the interface
+        }
         let Some(pins) = &self.pins else { return Ok(()) };
         let failed = |reason| TierError::Pins { path: pins.path().to_owned(), reason };
         pins.unpin_link(interface).map_err(failed)

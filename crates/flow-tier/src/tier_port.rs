@@ -10,8 +10,9 @@ pub enum TierHook {
     /// XDP, before Linux makes a socket buffer of a frame; in the mode that is named.
     Xdp(XdpMode),
     /// The ingress of the interface (tcx, Linux 6.6 and later), where packets are socket buffers.
-    /// Programs that are attached to it, such as those of `tcpdump` and `tc`, and rules of the
-    /// family `netdev` follow it. Several packets may be one, which Linux divides as it sends it.
+    /// A capture on the interface sees all of them. Filters of `tc` and rules of the family
+    /// `netdev` see what the tier leaves to Linux. Several packets may be in one buffer, which
+    /// Linux divides as it sends it.
     Ingress,
 }
 
@@ -62,6 +63,11 @@ impl TierPort {
         let flags = flag(self.forwards_back, encoding::FORWARDS_BACK)
             | flag(self.takes_ipv6, encoding::TAKES_IPV6);
         Entrance { interface: self.index, mac: self.mac, zone: self.zone, flags, lanes }
+    }
+
+    /// Returns true if the program may work in the driver.
+    pub(crate) fn may_be_native(&self) -> bool {
+        !self.is_at_ingress() && self.hook != Some(TierHook::Xdp(XdpMode::Generic))
     }
 
     /// Returns true if the tier takes the packets of the interface at its ingress.

@@ -21,6 +21,13 @@ pub(crate) struct TierLink {
     pub(crate) is_ingress: bool,
 }
 
+impl TierLink {
+    /// Takes the program off the interface, also if other processes have descriptors of the link.
+    pub(crate) fn detach(self) -> io::Result<()> {
+        link::detach(self.descriptor.as_fd())
+    }
+}
+
 impl TierPrograms {
     /// Attaches the program that fits an interface.
     ///

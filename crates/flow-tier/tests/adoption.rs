@@ -12,7 +12,7 @@ use fastlane_flow_tier::{
 use fastlane_mirror::flows::{
     FlowKey, FlowRecord, FlowStatistics, FlowStatus, FlowTier, PinsPath, TierFlow, TierTotals,
 };
-use fastlane_steer::{Program, Rules, Settings, link, program_links};
+use fastlane_steer::{Program, Rules, Settings, has_tcx, link, program_links, program_name};
 use fastlane_table::EntryId;
 use fastlane_testing::namespace::{command, ip, private};
 use fastlane_testing::skip;
@@ -337,6 +337,62 @@ fn the_program_at_an_ingress_is_adopted_and_exchanged() {
     assert_eq!(program().1, 0);
     drop(tier);
     KernelTier::remove(&pins).unwrap();
+}
+
+/// Earlier versions have an XDP program only, and one is on the veth interface.
+#[test]
+fn a_predecessor_without_a_program_for_an_ingress_is_adopted() {
+    let Some(bpf) = BpfFileSystem::mount("former") else { return };
+    if !private("tier-former") {
+        return;
+    }
+    configure();
+    let pins = bpf.0.join("flows");
+    let (mut tier, _) = KernelTier::open(CAPACITY, &pins).unwrap();
+    attach(&mut tier);
+    tier.insert(&flow(3)).unwrap();
+    drop(tier);
+    age(&pins);
+    std::fs::remove_file(pin(&pins, "ingress-")).unwrap();
+    let (mut tier, adoption) = KernelTier::open(CAPACITY, &pins).unwrap();
+    assert_eq!((adoption, tier.flows().unwrap()), (Adoption::Renewed, vec![flow(3)]));
+    for name in ["in", "out"] {
+        let pair = TierPort { hook: None, kind: InterfaceKind::Pair, ..port(name) };
+        tier.attach(&pair).unwrap();
+        assert_eq!(is_attached(name), !has_tcx(), "at the ingress where Linux has one");
+    }
+    tier.publish(&status(now())).unwrap();
+    assert!(tier.transmits(port("out").index));
+    assert!(is_forwarded(&mut tier));
+    drop(tier);
+    KernelTier::remove(&pins).unwrap();
+}
+
+#[test]
+fn lanes_have_a_port_until_they_end_whatever_its_next_tier() {
+    if !private("tier-both-ingress") {
+        return;
+    }
+    configure();
+    let mut tier = KernelTier::load(CAPACITY).unwrap();
+    let settings = Settings { max_length: 2000, mark: 0, reenter_ifindex: 0 };
+    let mut lanes = Program::load(&Rules::new(vec![]).unwrap(), settings).unwrap();
+    lanes.attach_xdp("in", XdpMode::Native).unwrap();
+    tier.attach(&TierPort { has_lanes: true, ..port("in") }).unwrap();
+    let name = || {
+        let id = fastlane_netlink::xdp_program(port("in").index).unwrap().unwrap();
+        program_name(id).unwrap()
+    };
+    assert_eq!(name(), "fastlane_flows");
+    let ingress = TierPort { hook: Some(TierHook::Ingress), ..port("in") };
+    for _ in 0..2 {
+        let error = tier.attach(&ingress).unwrap_err().to_string();
+        assert!(error.contains("another XDP program is attached to `in`"), "{error}");
+        assert_eq!(name(), "fastlane_xdp", "lanes get the packets");
+    }
+    drop(lanes);
+    tier.attach(&ingress).unwrap();
+    assert!(!is_attached("in") && tier.has(ingress.index));
 }
 
 #[test]

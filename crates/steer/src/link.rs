@@ -186,7 +186,7 @@ fn info(link: BorrowedFd<'_>) -> io::Result<Info> {
 ///
 /// # Errors
 /// Returns the refusal of the kernel.
-pub(crate) fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
+pub fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut request = Detach { link: link.as_raw_fd() as u32 };
     // SAFETY: this command only reads the structure.
     unsafe { call(BPF_LINK_DETACH, &mut request)? };

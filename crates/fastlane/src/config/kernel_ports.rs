@@ -9,14 +9,14 @@ use super::environment;
 use super::raw::{AfXdpMode, Driver, Port, Tier};
 use crate::Error;
 
-/// A port whose flows an XDP program in the kernel forwards.
+/// A port whose flows a program in the kernel forwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelPort {
     /// Name of the port.
     pub name: String,
     /// Network interface.
     pub interface: String,
-    /// Mode of the program; `None`: native if the driver can, else generic.
+    /// Mode of an XDP program; `None`: the place that fits the interface.
     pub mode: Option<XdpMode>,
     /// True if lanes have the port too.
     pub has_lanes: bool,
@@ -40,7 +40,7 @@ pub(super) fn split(
     for (name, mut port) in kernel {
         environment::resolve(&name, &mut port.driver, |variable| std::env::var(variable).ok())?;
         let Driver::AfXdp(xdp) = port.driver else {
-            let what = "the kernel tier is an XDP program; use it with the driver af-xdp";
+            let what = "the kernel tier needs an interface of Linux; use it with the driver af-xdp";
             return Err(refuse(format!("ports.{name}.tier"), what));
         };
         let uses_it = |port: &Port| match &port.driver {
@@ -120,7 +120,7 @@ mod tests {
         let packet = json!({ "af-packet": { "interface": "eth1" } });
         let message = refusal(json!({ "a": { "driver": packet, "tier": "kernel" } }));
         assert!(
-            message.starts_with("ports.a.tier: the kernel tier is an XDP program"),
+            message.starts_with("ports.a.tier: the kernel tier needs an interface of Linux"),
             "{message}"
         );
         let xdp = json!({ "af-xdp": { "interface": "eth1" } });

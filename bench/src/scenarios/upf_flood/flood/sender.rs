@@ -170,13 +170,16 @@ impl Sender<'_> {
                 self.tally.time += now - timed + settle / 2;
                 return Ok(());
             }
-            let grown = match (now - begin).checked_sub(settle) {
+            // The lane's time goes back by what is learnt of a stop afterwards.
+            let passed = now.saturating_sub(begin);
+            let grown = match passed.checked_sub(settle) {
                 Some(since) => since as f64 + settle as f64 / 2.0,
-                None => ((now - begin) as f64).powi(2) / (2.0 * settle as f64),
+                None => (passed as f64).powi(2) / (2.0 * settle as f64),
             };
-            let due = (grown * rate / 1e9) as u64 - skipped;
-            let waiting = (due - sent).min(late);
-            skipped += due - sent - waiting;
+            let due = ((grown * rate / 1e9) as u64).saturating_sub(skipped);
+            let all = due.saturating_sub(sent);
+            let waiting = all.min(late);
+            skipped += all - waiting;
             for _ in 0..waiting {
                 self.offer(stamp as u32);
             }
