@@ -94,6 +94,9 @@ enum Measurement {
     FirewallLane,
     /// Cost of new connections through a firewall with NAT: the kernel tier beside Linux.
     FirewallConnections,
+    /// New TCP connections that stay short, under rules for those that have grown, beside Linux with
+    /// the same rules: one row of `firewall-connections`, for many pairs
+    FirewallGrown,
     /// Cost of the user plane over macswap, by sessions and their rules.
     Upf,
     /// Cost of the user plane by PDRs and SDF filters, and by the filter that matches.
@@ -116,7 +119,7 @@ enum Measurement {
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(Measurement, Measure); 30] = [
+const MEASUREMENTS: [(Measurement, Measure); 31] = [
     (Measurement::Memory, scenarios::memory),
     (Measurement::InC, scenarios::in_c),
     (Measurement::Dpdk, scenarios::dpdk),
@@ -139,6 +142,7 @@ const MEASUREMENTS: [(Measurement, Measure); 30] = [
     (Measurement::Firewall, scenarios::firewall),
     (Measurement::FirewallLane, scenarios::firewall_lane),
     (Measurement::FirewallConnections, scenarios::firewall_connections),
+    (Measurement::FirewallGrown, scenarios::firewall_grown),
     (Measurement::Upf, scenarios::upf),
     (Measurement::UpfRules, scenarios::upf_rules),
     (Measurement::UpfSizes, scenarios::upf_sizes),

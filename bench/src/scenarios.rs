@@ -23,7 +23,7 @@ pub mod veth;
 pub use c_application::in_c;
 pub use dpdk::dpdk;
 pub use figures::{cpu_by_load, mechanisms, sizes};
-pub use firewall::{firewall, firewall_connections, firewall_lane};
+pub use firewall::{firewall, firewall_connections, firewall_grown, firewall_lane};
 pub use lanes::lanes;
 pub use memif::{memif, memif_round_trips};
 pub use memory::memory;

@@ -52,6 +52,15 @@ pub fn firewall_connections(report: &mut Report, options: &Options) -> Result<()
     Ok(())
 }
 
+/// Compares the cost of new connections under rules by which they are fast once they have grown.
+///
+/// # Errors
+/// As `firewall`.
+pub fn firewall_grown(report: &mut Report, options: &Options) -> Result<()> {
+    report.comparisons.extend(measure(&|| Ok(vec![GROWN.compare(options)?]))?);
+    Ok(())
+}
+
 fn measure(body: &(dyn Fn() -> Result<Vec<Comparison>> + Sync)) -> Result<Vec<Comparison>> {
     in_namespace(|| {
         pin(CPU);
@@ -110,26 +119,27 @@ impl Duel {
 
 /// Compares the cost of a connection of eight packets. The slow path works on another CPU: without
 /// it the ratio is that of the rates of new connections that a CPU of the packets' way manages.
-fn compare_connections(options: &Options) -> Result<Vec<Comparison>> {
-    let mut comparisons = Vec::new();
-    let (packets, slow_path) = (Counted::Packets, Counted::SlowPath);
-    // Growth is a condition of ours: a firewall without fast connections does not ask for it.
-    let at_once = (Firewall::Linux, "Linux, marks at once");
-    let (same, grown) = ("Linux, same rules", (Firewall::GrownLinux, "Linux, same rules"));
-    for (firewall, counted, ours, (rival, theirs), bound) in [
-        (Firewall::Tier, packets, "kernel tier", (Firewall::Linux, same), true),
-        (Firewall::QuietTier, packets, "kernel tier, fewer events", (Firewall::Linux, same), true),
-        (Firewall::GrownTier, packets, "kernel tier, once grown", grown, true),
-        (Firewall::GrownTier, packets, "kernel tier, once grown", at_once, true),
-        (Firewall::Tier, slow_path, "kernel tier + slow path", (Firewall::Linux, same), false),
-        (Firewall::QuietTier, slow_path, "the same, fewer events", (Firewall::Linux, same), false),
-        (Firewall::GrownTier, slow_path, "the same, once grown", at_once, false),
-        // What is left if Linux reports nothing, and of that what the hook and the headers take.
-        (Firewall::EmptyTier, packets, "kernel tier, no events", (Firewall::Linux, same), false),
-        (Firewall::PausedTier, packets, "kernel tier, paused", (Firewall::Linux, same), false),
-    ] {
-        let mut router = ConnectionRouter::new(firewall, counted)?;
-        let mut rival = ConnectionRouter::new(rival, counted)?;
+/// New connections by a firewall and by a rival.
+struct Connections {
+    firewalls: [Firewall; 2],
+    counted: Counted,
+    names: [&'static str; 2],
+    bound: Option<f64>,
+}
+
+/// Short connections under rules for those that have grown.
+const GROWN: Connections = Connections {
+    firewalls: [Firewall::GrownTier, Firewall::GrownLinux],
+    counted: Counted::Packets,
+    names: ["kernel tier, once grown", "Linux, same rules"],
+    bound: Some(NEW_BOUND),
+};
+
+impl Connections {
+    fn compare(&self, options: &Options) -> Result<Comparison> {
+        let [ours, theirs] = self.names;
+        let mut router = ConnectionRouter::new(self.firewalls[0], self.counted)?;
+        let mut rival = ConnectionRouter::new(self.firewalls[1], self.counted)?;
         let mut pairs = Pairs::default();
         for number in 0..options.effort.pairs {
             options.tell(&format!("firewall, new connections, {ours}, {theirs}"), number);
@@ -137,7 +147,40 @@ fn compare_connections(options: &Options) -> Result<Vec<Comparison>> {
         }
         let name = "New TCP connections of 8 packets between veth pairs".to_owned();
         let names = [name, ours.to_owned(), theirs.to_owned()];
-        comparisons.push(Comparison::new(names, pairs, Kind::Ratio, bound.then_some(NEW_BOUND)));
+        Ok(Comparison::new(names, pairs, Kind::Ratio, self.bound))
     }
-    Ok(comparisons)
+}
+
+fn compare_connections(options: &Options) -> Result<Vec<Comparison>> {
+    let (same, bound) = ("Linux, same rules", Some(NEW_BOUND));
+    let of_packets = |firewall, ours| Connections {
+        firewalls: [firewall, Firewall::Linux],
+        counted: Counted::Packets,
+        names: [ours, same],
+        bound,
+    };
+    let with_slow_path = |firewall, ours| Connections {
+        counted: Counted::SlowPath,
+        bound: None,
+        ..of_packets(firewall, ours)
+    };
+    // Growth is a condition of ours: a firewall without fast connections does not ask for it.
+    let at_once = |row: Connections| Connections {
+        firewalls: [row.firewalls[0], Firewall::Linux],
+        names: [row.names[0], "Linux, marks at once"],
+        ..row
+    };
+    let rows = [
+        of_packets(Firewall::Tier, "kernel tier"),
+        of_packets(Firewall::QuietTier, "kernel tier, fewer events"),
+        GROWN,
+        at_once(GROWN),
+        with_slow_path(Firewall::Tier, "kernel tier + slow path"),
+        with_slow_path(Firewall::QuietTier, "the same, fewer events"),
+        at_once(with_slow_path(Firewall::GrownTier, "the same, once grown")),
+        // What is left if Linux reports nothing, and of that what the hook and the headers take.
+        Connections { bound: None, ..of_packets(Firewall::EmptyTier, "kernel tier, no events") },
+        Connections { bound: None, ..of_packets(Firewall::PausedTier, "kernel tier, paused") },
+    ];
+    rows.iter().map(|row| row.compare(options)).collect()
 }
