@@ -94,8 +94,8 @@ enum Measurement {
     FirewallLane,
     /// Cost of new connections through a firewall with NAT: the kernel tier beside Linux.
     FirewallConnections,
-    /// New TCP connections that stay short, under rules for those that have grown, beside Linux with
-    /// the same rules: one row of `firewall-connections`, for many pairs
+    /// Cost of new connections that stay short, under rules for those that have grown, beside Linux
+    /// with the same rules: one row of `firewall-connections`, for many pairs.
     FirewallGrown,
     /// Cost of the user plane over macswap, by sessions and their rules.
     Upf,
