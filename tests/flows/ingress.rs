@@ -116,20 +116,3 @@ fn it_outlives_its_slow_path_and_is_removed_on_request() {
     firewall.until_forwarded(500, || tcp.exchange(1 << 20));
     firewall.router.stop();
 }
-
-#[test]
-fn a_recreated_interface_joins_it_again() {
-    let Some((firewall, _tcp)) = fast("ingressnew") else { return };
-    let udp = firewall.datagrams(5353);
-    assert!(udp.exchange().is_some());
-    firewall.wait_until_fast(5353);
-    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
-    firewall.routed.ip("link del wire1");
-    assert_eq!(udp.send(), None, "there is no link");
-    firewall.routed.join("wire1", 1);
-    eventually("packets pass again", || udp.exchange().is_some());
-    firewall.until_forwarded(2, || {
-        let _ = udp.exchange();
-    });
-    firewall.router.stop();
-}

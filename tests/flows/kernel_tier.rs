@@ -168,9 +168,8 @@ fn packets_are_linuxs_while_a_rule_selects_them_by_mark() {
     firewall.router.stop();
 }
 
-#[test]
-fn a_recreated_interface_joins_the_tier_again() {
-    let Some(firewall) = Firewall::new(Tier::Kernel, "again", &[RULES]) else { return };
+fn a_recreated_interface_joins_again(tier: Tier, story: &str) {
+    let Some(firewall) = Firewall::new(tier, story, &[RULES]) else { return };
     let udp = firewall.datagrams(5353);
     assert!(udp.exchange().is_some());
     firewall.wait_until_fast(5353);
@@ -178,12 +177,24 @@ fn a_recreated_interface_joins_the_tier_again() {
     firewall.routed.ip("link del wire1");
     assert_eq!(udp.send(), None, "there is no link");
     firewall.routed.join("wire1", 1);
-    firewall.routed.far.run(&["ethtool", "-K", "wire1", "gro", "on", "tx", "off"]);
+    if tier == Tier::Kernel {
+        firewall.routed.far.run(&["ethtool", "-K", "wire1", "gro", "on", "tx", "off"]);
+    }
     // Its route is back, and the program is on the new interface.
     firewall.until_forwarded(2, || {
         let _ = udp.exchange();
     });
     firewall.router.stop();
+}
+
+#[test]
+fn a_recreated_interface_joins_the_tier_again() {
+    a_recreated_interface_joins_again(Tier::Kernel, "again");
+}
+
+#[test]
+fn a_recreated_interface_joins_the_tier_again_at_its_ingress() {
+    a_recreated_interface_joins_again(Tier::Ingress, "ingressnew");
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
+use aya::programs::{
+    ProgramError as LoadError, SchedClassifier, TestRun as Runnable, TestRunOptions, TestRunResult,
+    Xdp,
+};
 use fastlane_steer::ProgramError;
 
 use crate::error::TierError;
@@ -76,16 +79,8 @@ impl KernelTier {
         // `struct xdp_md`: data, its end, metadata, ingress interface, queue, egress interface.
         let words = [0, frame.len() as u32, 0, interface, 0, 0];
         let context: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let mut output = vec![0; ROOM];
-        let mut options = TestRunOptions::new();
-        options.data_in = Some(frame);
-        options.data_out = Some(&mut output);
-        options.ctx_in = Some(&context);
-        options.repeat = repeat;
-        let result = program.test_run(options).map_err(failed)?;
-        output.truncate(result.data_size_out as usize);
-        let is_forwarded = result.return_value == REDIRECT;
-        Ok(TestRun { is_forwarded, frame: output, duration: result.duration })
+        let run = Run { frame, context: &context, repeat, redirect: REDIRECT };
+        Ok(run.of(program).map_err(failed)?)
     }
 
     /// Runs the program for the ingress of an interface, as [`test_run`](Self::test_run) does, on a
@@ -105,15 +100,34 @@ impl KernelTier {
         let program = self.object.as_mut().and_then(|object| object.program_mut(INGRESS));
         let program: &mut SchedClassifier =
             program.ok_or_else(adopted)?.try_into().map_err(failed)?;
-        let mut output = vec![0; ROOM];
         let context = segments.context(interface);
+        let run = Run { frame, context: &context, repeat: 1, redirect: INGRESS_REDIRECT };
+        Ok(run.of(program).map_err(failed)?)
+    }
+}
+
+/// Input of a test run, and the action of a program that redirects it.
+struct Run<'a> {
+    frame: &'a [u8],
+    context: &'a [u8],
+    repeat: u32,
+    redirect: u32,
+}
+
+impl Run<'_> {
+    fn of<P>(&self, program: &P) -> Result<TestRun, LoadError>
+    where
+        P: for<'o> Runnable<Opts<'o> = TestRunOptions<'o>, Result = TestRunResult>,
+    {
+        let mut output = vec![0; ROOM];
         let mut options = TestRunOptions::new();
-        options.data_in = Some(frame);
+        options.data_in = Some(self.frame);
         options.data_out = Some(&mut output);
-        options.ctx_in = Some(&context);
-        let result = program.test_run(options).map_err(failed)?;
+        options.ctx_in = Some(self.context);
+        options.repeat = self.repeat;
+        let result = program.test_run(options)?;
         output.truncate(result.data_size_out as usize);
-        let is_forwarded = result.return_value == INGRESS_REDIRECT;
+        let is_forwarded = result.return_value == self.redirect;
         Ok(TestRun { is_forwarded, frame: output, duration: result.duration })
     }
 }
