@@ -32,7 +32,7 @@ fn make_wire1_a_bond(firewall: &Firewall) {
     far.run(&["ip", "route", "add", "default", "via", "10.78.0.1"]);
 }
 
-/// A bond takes the program itself, in generic mode: on its members, packets would arrive by
+/// A bond takes the program itself, at its ingress: on its members, packets would arrive by
 /// interfaces that are no ports. It runs in a guest: few kernels have the module.
 #[test]
 #[ignore = "it needs a kernel with bonds: tests/lab/linux_devices.rs runs it in a guest"]
@@ -49,7 +49,7 @@ fn flows_by_a_bond_are_fast_in_the_kernel_tier() {
     offload.wait_for("router offload: running");
     firewall.offload = Some(offload);
     let shown = firewall.routed.router().run(&["ip", "link", "show", "wire1"]);
-    assert!(shown.contains("xdpgeneric"), "{shown}");
+    assert!(!shown.contains("prog/xdp"), "{shown}");
     let udp = firewall.datagrams(5353);
     while udp.exchange().is_none() {} // the bond needs a moment
     firewall.wait_until_fast(5353);

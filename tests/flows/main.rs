@@ -4,6 +4,7 @@
 mod addresses;
 mod bonded_ports;
 mod both_tiers;
+mod bridged_ports;
 mod closing;
 mod deletion;
 mod egress;

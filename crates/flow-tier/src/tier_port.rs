@@ -1,5 +1,6 @@
 //! Interfaces of the tier, and the places where it takes their packets.
 
+use fastlane_netlink::runs_xdp;
 use fastlane_steer::{XdpMode, has_tcx};
 
 use crate::encoding::{self, Entrance};
@@ -19,14 +20,32 @@ pub enum TierHook {
 /// Kind of an interface, by which the tier chooses its hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterfaceKind {
-    /// Its frames are those of a driver.
+    /// Its frames are those of a driver that runs XDP programs.
     Device,
+    /// Its driver runs none, as that of a bridge or VLAN and of some cards. Linux would run an XDP
+    /// program on socket buffers, which it first makes linear and often copies.
+    WithoutXdp,
     /// It is made of others: a bond or team. Its driver runs XDP programs on the members, by which
     /// no flow arrives.
     Aggregate,
     /// It gets what another interface of this machine sends (veth): socket buffers, of which an XDP
     /// program needs a copy.
     Pair,
+}
+
+impl InterfaceKind {
+    /// Returns the kind of an interface, from its index and the kind that `ip -d link` shows
+    /// (IFLA_INFO_KIND of rtnetlink; empty for a card).
+    #[must_use]
+    pub fn of(index: u32, kind: &str) -> Self {
+        match kind {
+            "bond" | "team" => Self::Aggregate,
+            "veth" => Self::Pair,
+            // Linux before 6.3 does not tell; there the driver is tried.
+            _ if !runs_xdp(index).unwrap_or(true) => Self::WithoutXdp,
+            _ => Self::Device,
+        }
+    }
 }
 
 /// An interface of the tier: flows arrive on it and leave by it.
@@ -70,10 +89,12 @@ impl TierPort {
         !self.is_at_ingress() && self.hook != Some(TierHook::Xdp(XdpMode::Generic))
     }
 
-    /// Returns true if the tier takes the packets of the interface at its ingress.
+    /// Returns true if the tier takes the packets of the interface at its ingress. If lanes have it
+    /// too, they and the tier share an XDP program.
     pub(crate) fn is_at_ingress(&self) -> bool {
         match self.hook {
-            None => self.kind == InterfaceKind::Pair && has_tcx(),
+            _ if self.has_lanes => false,
+            None => self.kind != InterfaceKind::Device && has_tcx(),
             hook => hook == Some(TierHook::Ingress),
         }
     }

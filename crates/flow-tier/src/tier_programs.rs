@@ -50,7 +50,7 @@ impl TierPrograms {
                 })
             }
             (Some(TierHook::Xdp(mode)), _) => xdp(mode),
-            (_, InterfaceKind::Aggregate) => xdp(XdpMode::Generic),
+            (_, InterfaceKind::Aggregate | InterfaceKind::WithoutXdp) => xdp(XdpMode::Generic),
             (_, InterfaceKind::Device | InterfaceKind::Pair) => match xdp(XdpMode::Native) {
                 Err(ProgramError::NoNativeXdp { .. }) => xdp(XdpMode::Generic),
                 other => other,

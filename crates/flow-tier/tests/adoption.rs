@@ -635,11 +635,42 @@ fn the_program_of_a_bond_is_not_given_to_its_driver() {
     let error = tier.attach(&bond).unwrap_err().to_string();
     assert!(error.contains("a bond or team run it): use generic mode"), "{error}");
     assert!(!is_attached("in"));
-    tier.attach(&TierPort { hook: None, ..bond }).unwrap();
-    tier.attach(&TierPort { hook: None, ..port("out") }).unwrap();
     let shown = |name: &str| command("ip", &format!("link show {name}"));
+    let generic = Some(TierHook::Xdp(XdpMode::Generic));
+    tier.attach(&TierPort { hook: generic, ..bond.clone() }).unwrap();
     assert!(shown("in").contains("xdpgeneric"), "{}", shown("in"));
-    assert!(!shown("out").contains("xdpgeneric"), "{}", shown("out"));
+    tier.attach(&TierPort { hook: None, ..bond }).unwrap();
+    assert_eq!(!is_attached("in"), has_tcx(), "at the ingress where Linux has one");
+    tier.attach(&TierPort { hook: None, ..port("out") }).unwrap();
+    assert!(shown("out").contains("prog/xdp") && !shown("out").contains("xdpgeneric"));
+}
+
+#[test]
+fn an_interface_without_a_driver_for_xdp_is_taken_at_its_ingress() {
+    if !private("tier-bridge") {
+        return;
+    }
+    configure();
+    let made =
+        Command::new("ip").args(["link", "add", "name", "bridge", "type", "bridge"]).status();
+    if !made.unwrap().success() {
+        skip("tier-bridge", "this kernel has no bridges");
+        return;
+    }
+    let (bridge, pair) = (port("bridge"), port("in"));
+    assert_eq!(InterfaceKind::of(pair.index, ""), InterfaceKind::Device);
+    assert_eq!(InterfaceKind::of(pair.index, "veth"), InterfaceKind::Pair);
+    let bridge = TierPort { hook: None, kind: InterfaceKind::of(bridge.index, "bridge"), ..bridge };
+    let knows_drivers = fastlane_netlink::runs_xdp(bridge.index).is_ok(); // Linux 6.3 and later
+    assert_eq!(bridge.kind == InterfaceKind::WithoutXdp, knows_drivers);
+    let mut tier = KernelTier::load(CAPACITY).unwrap();
+    tier.attach(&bridge).unwrap();
+    assert_eq!(!is_attached("bridge"), has_tcx());
+    // It is attached once, and an exit like any other as long as no frame arrives from a driver.
+    tier.attach(&bridge).unwrap();
+    assert!(tier.has(bridge.index) && tier.transmits(bridge.index));
+    tier.attach(&pair).unwrap();
+    assert!(!tier.transmits(bridge.index) || fastlane_netlink::runs_xdp(bridge.index).is_err());
 }
 
 #[test]

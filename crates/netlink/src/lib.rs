@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, So
 
 pub use generic::{ask_generic, generic_family};
 pub use link_events::{LinkEvent, LinkEvents};
-pub use xdp_features::{has_generic_xdp, transmits_redirected, xdp_program};
+pub use xdp_features::{has_generic_xdp, runs_xdp, transmits_redirected, xdp_program};
 
 /// Length of `struct nlmsghdr`.
 const HEADER: usize = 16;

@@ -20,6 +20,8 @@ const LINK_HEADER: usize = 16;
 const DEVICE_GET: u8 = 1;
 const DEVICE_INDEX: u16 = 1;
 const DEVICE_XDP_FEATURES: u16 = 3;
+/// Feature `NETDEV_XDP_ACT_BASIC`.
+const RUNS: u64 = 1;
 /// Feature `NETDEV_XDP_ACT_NDO_XMIT`.
 const TRANSMITS: u64 = 4;
 
@@ -53,9 +55,22 @@ fn program_of(interface: u32, kinds: &[u16]) -> io::Result<Option<u32>> {
 /// # Errors
 /// Returns the kernel's answer: `ENOENT` before Linux 6.3, which does not tell.
 pub fn transmits_redirected(interface: u32) -> io::Result<bool> {
+    Ok(features(interface)? & TRANSMITS != 0)
+}
+
+/// Returns true if the driver of an interface runs XDP programs.
+///
+/// # Errors
+/// Returns the kernel's answer: `ENOENT` before Linux 6.3, which does not tell.
+pub fn runs_xdp(interface: u32) -> io::Result<bool> {
+    Ok(features(interface)? & RUNS != 0)
+}
+
+/// Returns the features of a driver, `enum netdev_xdp_act` of linux/netdev.h.
+fn features(interface: u32) -> io::Result<u64> {
     let device = Request::new(generic_family("netdev")?, 0, &[DEVICE_GET, 1, 0, 0]);
     let device = device.attribute(DEVICE_INDEX, &interface.to_ne_bytes());
     let features = find(device, DEVICE_XDP_FEATURES)?;
     let features = features.first_chunk().map(|bits| u64::from_ne_bytes(*bits));
-    Ok(features.ok_or(Errno::PROTO)? & TRANSMITS != 0)
+    Ok(features.ok_or(Errno::PROTO)?)
 }

@@ -20,11 +20,6 @@ const PINS: &str = "/sys/fs/bpf/fastlane-flows";
 /// Time between two looks at interfaces: no event tells when one begins to transmit, or ends it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Kind of interfaces of which Linux makes two, each of which gets what the other sends.
-const PAIR: &str = "veth";
-/// Kinds of interfaces that are made of others.
-const AGGREGATES: [&str; 2] = ["bond", "team"];
-
 /// Reasons why flows do not leave by an interface.
 const MUTE: &str = "it does not transmit redirected frames; its driver must support it \
     (ndo_xdp_xmit), and the other end of a veth pair needs GRO (`ethtool -K IFACE gro on`, while \
@@ -77,21 +72,12 @@ impl TierSettings {
             mac: link.mac,
             zone: self.zone(&port.name),
             hook: port.mode.map(TierHook::Xdp),
-            kind: kind(link),
+            kind: InterfaceKind::of(link.index, &link.kind),
             forwards_back: self.app.same_interface,
             takes_ipv6: takes_ipv6(&link.name),
             is_closed,
             has_lanes: port.has_lanes,
         }
-    }
-}
-
-/// Returns the kind of an interface.
-fn kind(link: &Link) -> InterfaceKind {
-    match &*link.kind {
-        kind if AGGREGATES.contains(&kind) => InterfaceKind::Aggregate,
-        PAIR => InterfaceKind::Pair,
-        _ => InterfaceKind::Device,
     }
 }
 
