@@ -4,8 +4,9 @@
 //! Warm: one flow, of which all memory is in the cache. In turn: all flows one after the other,
 //! each once, in a random order, as one that follows their places in memory would show what the
 //! processor prefetches. A run on a frame that the program passes at its first test is subtracted,
-//! as the clock of a single run costs something too. Shown are the median of the rounds and their
-//! range.
+//! as the clock of a single run costs something too. Last, warm, packets that the program leaves to
+//! Linux: another station's, of no flow, and while the tier is paused. Shown are the median of the
+//! rounds and their range.
 
 use std::time::Duration;
 
@@ -92,19 +93,23 @@ fn tier(flows: u32) -> KernelTier {
         };
         tier.insert(&TierFlow { key, record, entry: EntryId(flow) }).expect("there is room");
     }
-    let status = FlowStatus {
+    tier.publish(&status(1)).expect("the kernel takes it");
+    tier
+}
+
+/// Returns a status with which the tier is active (1) or paused (0).
+fn status(is_active: u64) -> FlowStatus {
+    FlowStatus {
         heartbeat: u64::MAX / 2, // the slow path never dies
         grace: 0,
-        is_active: 1,
+        is_active,
         mark: 1,
         mask: 1,
         one_way: 1,
         rules: 0,
         statistics: FlowStatistics::default(),
         pins: PinsPath::default(),
-    };
-    tier.publish(&status).expect("the kernel takes it");
-    tier
+    }
 }
 
 /// Returns the Internet checksum of bytes, of which there is an even number.
@@ -148,10 +153,10 @@ fn shuffle(frames: &mut [Vec<u8>]) {
 }
 
 /// Returns the time of a run on a flow, of [`REPEAT`] runs.
-fn warm(tier: &mut KernelTier, ingress: u32, frame: &[u8]) -> f64 {
+fn warm(tier: &mut KernelTier, ingress: u32, frame: &[u8], is_forwarded: bool) -> f64 {
     let runs = (0..200).map(|_| {
         let run = tier.test_run(ingress, frame, REPEAT).expect("the kernel runs it");
-        assert!(run.is_forwarded);
+        assert_eq!(run.is_forwarded, is_forwarded);
         run.duration
     });
     runs.sum::<Duration>().as_nanos() as f64 / 200.0
@@ -177,13 +182,29 @@ fn main() {
             let foreign: Vec<Vec<u8>> = frames.iter().map(|frame| vec![1; frame.len()]).collect();
             let (mut one, mut all) = (Vec::new(), Vec::new());
             for _ in 0..rounds {
-                one.push(warm(&mut tier, ingress, &frames[0]));
+                one.push(warm(&mut tier, ingress, &frames[0], true));
                 let whole = in_turn(&mut tier, ingress, &frames);
                 all.push(whole - in_turn(&mut tier, ingress, &foreign));
             }
             let (one, all) = (Spread(one), Spread(all));
             println!("{flows:>6} flows {size:>4} B  warm {one}  in turn {all}");
         }
+    }
+    show_passed(rounds, ingress);
+}
+
+/// Shows what packets cost that the program leaves to Linux.
+fn show_passed(rounds: usize, ingress: u32) {
+    let flows = FLOWS[0];
+    let mut tier = tier(flows);
+    let size = SIZES[0];
+    let (ours, of_no_flow, foreign) = (frame(0, size), frame(flows, size), vec![1; size - 4]);
+    for (name, frame, is_active) in
+        [("another station", foreign, 1), ("no flow", of_no_flow, 1), ("paused", ours, 0)]
+    {
+        tier.publish(&status(is_active)).expect("the kernel takes it");
+        let times = (0..rounds).map(|_| warm(&mut tier, ingress, &frame, false)).collect();
+        println!("to Linux, {name}: {}", Spread(times));
     }
 }
 

@@ -233,8 +233,9 @@ pub mod counter_slots {
     pub const UPLINK_METER: usize = 4;
     /// Downlink meter, in the same unit.
     pub const DOWNLINK_METER: usize = 5;
-    /// Time when the last packet was counted, in ns of `CLOCK_MONOTONIC`. The start of traffic is
-    /// an event and has no word.
+    /// Time when the last packet was counted, in ns of `CLOCK_MONOTONIC`; in the slot with the
+    /// session's own index also when the last packet passed that no URR counted, so that the latest
+    /// of all slots is that of the session. The start of traffic is an event and has no word.
     pub const LAST: usize = 6;
     /// Events, see [`event`]. The lane sets bits; a new version of the rules clears them.
     pub const EVENTS: usize = 7;

@@ -94,6 +94,7 @@ impl<'t> RuleApplication<'t, '_> {
             *due = Some((words, meter, flags));
             (left, count) = (left & (left - 1), count + 1);
         }
+        let mut is_counted = false;
         // A slot without a meter gets its own word again, which only this lane writes.
         for (words, meter, flags) in due.iter().take(count).flatten() {
             words.set(word, *meter);
@@ -101,9 +102,12 @@ impl<'t> RuleApplication<'t, '_> {
                 words.add(octets, u64::from(length));
                 words.add(octets + 1, 1);
                 words.set(LAST, now);
+                is_counted = true;
             }
         }
-        own.set(LAST, now);
+        if !is_counted {
+            own.set(LAST, now);
+        }
         true
     }
 
@@ -181,11 +185,13 @@ impl<'t> RuleApplication<'t, '_> {
                 slot.set(word, new);
             }
         }
-        self.slot(self.session.0).set(LAST, self.now);
-        for (bit, count) in self.counts() {
-            if checks.stopped & 1 << bit == 0 {
-                self.count(count, length, raised);
-            }
+        let mut is_counted = false;
+        for (_, count) in self.counts().filter(|(bit, _)| checks.stopped & 1 << bit == 0) {
+            self.count(count, length, raised);
+            is_counted = true;
+        }
+        if !is_counted {
+            self.slot(self.session.0).set(LAST, self.now);
         }
     }
 

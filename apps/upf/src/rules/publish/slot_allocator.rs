@@ -327,7 +327,7 @@ impl Published {
     }
 
     /// Returns the time when a slot counted last, or, for a session's own slot, when a packet of
-    /// the session passed, in ns of `CLOCK_MONOTONIC`; 0: never.
+    /// the session passed that no URR counted, in ns of `CLOCK_MONOTONIC`; 0: never.
     #[must_use]
     pub fn last(&self, line: u32) -> u64 {
         self.tables.state.read(EntryId(line))[counter_slots::LAST]

@@ -241,6 +241,9 @@ impl Testbed {
             self.raise(&session, *line, event::QUOTA);
             return false;
         }
+        if watches.is_empty() {
+            lane.at(EntryId(id)).set(LAST, self.now.monotonic);
+        }
         for (line, watch, meter) in watches {
             let words = lane.at(EntryId(line));
             let (count, packets) = if is_up { (0, 1) } else { (2, 3) };
@@ -255,7 +258,6 @@ impl Testbed {
                 self.raise(&session, line, event::START);
             }
         }
-        lane.at(EntryId(id)).set(LAST, self.now.monotonic);
         true
     }
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::super::*;
 use super::fixture::RuleFixture;
-use crate::rules::layout::counter_slots::{EVENTS, event};
+use crate::rules::layout::counter_slots::{EVENTS, LAST, event};
 use crate::session::{
     Destination, Far, Filter, FlowDescription, Forwarding, Gate, Pdr, Prefix, Qer,
     ReportingTriggers, Session, Source, Urr,
@@ -41,6 +41,10 @@ impl PlainAction {
 pub(super) struct Naive<'s> {
     session: &'s Session,
     counts: BTreeMap<u32, [u64; 4]>,
+    /// Time of the last packet that a URR counted.
+    last: BTreeMap<u32, u64>,
+    /// Time of the last packet that passed and no URR counted.
+    last_uncounted: u64,
     stopped: BTreeSet<u32>,
     reached: BTreeSet<u32>,
     /// Meter word in units of 1/64 ns.
@@ -123,6 +127,8 @@ impl<'s> Naive<'s> {
         Self {
             session,
             counts: BTreeMap::new(),
+            last: BTreeMap::new(),
+            last_uncounted: 0,
             stopped: BTreeSet::new(),
             reached: BTreeSet::new(),
             meters: BTreeMap::new(),
@@ -241,6 +247,9 @@ impl<'s> Naive<'s> {
             return self.dropped(DropReason::RateExceeded, &urrs, up, length, now);
         }
         self.charge(&qers, up, length, now);
+        if urrs.len() == stops.len() {
+            self.last_uncounted = now;
+        }
         for urr in urrs.iter().filter(|urr| !stops.iter().any(|it| it.id == urr.id)) {
             self.count(urr, up, length, now);
         }
@@ -304,7 +313,8 @@ impl<'s> Naive<'s> {
         self.stopped.contains(&urr.id)
     }
 
-    fn count(&mut self, urr: &Urr, up: bool, length: u32, _now: u64) {
+    fn count(&mut self, urr: &Urr, up: bool, length: u32, now: u64) {
+        self.last.insert(urr.id, now);
         let [ups, downs, total] = self.after(urr, up, length);
         let threshold = urr.volume_threshold.unwrap_or_default();
         let quota = urr.quota.volume.unwrap_or_default();
@@ -351,6 +361,9 @@ impl<'s> Naive<'s> {
             let line = urr.progress.line;
             let counted = self.counts.get(&urr.id).copied().unwrap_or_default();
             assert_eq!(fixture.counters(line), counted, "seed {seed}, URR {}", urr.id);
+            let own = if line == self.session.id.0 { self.last_uncounted } else { 0 };
+            let last = self.last.get(&urr.id).copied().unwrap_or(0).max(own);
+            assert_eq!(fixture.words(line)[LAST], last, "seed {seed}, URR {}", urr.id);
             let word = fixture.words(line)[EVENTS];
             let events = if word >> 32 == self.session.version & 0xFFFF_FFFF { word } else { 0 };
             let has = |bit: u64| events & bit != 0;
