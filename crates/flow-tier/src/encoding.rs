@@ -57,11 +57,19 @@ fn key_words(key: &FlowKey) -> KeyWords {
 /// Returns the first slot of a key in a table with a number of slots, as `first_slot` in
 /// `bpf/flows.bpf.c`.
 pub(crate) fn first_slot(key: &FlowKey, seed: u64, slots: usize) -> usize {
-    let hash = key_words(key).into_iter().fold(seed, |hash, word| {
-        let product = (hash ^ word).wrapping_mul(ODD);
-        product ^ product >> 32
-    });
-    (((hash & 0xffff_ffff) * slots as u64) >> 32) as usize
+    let words @ [.., last] = key_words(key);
+    // The words of an IPv4 address are 0 but for half of the first one.
+    let seed = match key.version {
+        4 => hash(seed, words[0] | words[2] << 32),
+        _ => words[..4].iter().fold(seed, |seed, word| hash(seed, *word)),
+    };
+    let hash = hash(hash(seed, last), 0) & 0xffff_ffff;
+    ((hash * slots as u64) >> 32) as usize
+}
+
+fn hash(seed: u64, word: u64) -> u64 {
+    let product = (seed ^ word).wrapping_mul(ODD);
+    product ^ product >> 32
 }
 
 /// Returns the value of a flow with the serial number of its insertion.
