@@ -140,7 +140,7 @@ impl ConnectionRouter {
         }
         let flows = if firewall == Firewall::GrownTier { 0 } else { u64::from(BATCH) };
         links.poll_by_threads()?;
-        let generator = ConnectionGenerator::new(PAYLOAD)?;
+        let generator = ConnectionGenerator::new(PAYLOAD, links.unused())?;
         let mut router = Self { links, generator, slow_path, _tier: tier, counted, next: 1 };
         router.batch()?;
         router.check(flows)?;

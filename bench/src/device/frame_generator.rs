@@ -1,7 +1,7 @@
 //! Generators of frames: BPF programs that write each frame anew and send it by an interface.
 
 use aya::maps::{Array, MapData};
-use aya::programs::{TestRunAttrs, TestRunOptions, Xdp};
+use aya::programs::{TestRunAttrs, TestRunOptions, Xdp, XdpMode};
 use aya::{Ebpf, Pod, TestRun, include_bytes_aligned};
 
 use crate::Result;
@@ -31,11 +31,14 @@ pub const CONNECTION: [Direction; 8] = [
 struct Programs(Ebpf);
 
 impl Programs {
-    fn load(name: &str) -> Result<Self> {
+    /// Loads a program and attaches it to an interface that receives nothing: the kernel would
+    /// patch its list of programs before and after each batch otherwise, and wait for all CPUs.
+    fn load(name: &str, unused: &str) -> Result<Self> {
         let object = include_bytes_aligned!("../../bpf/generator.bpf.o");
         let mut programs = Ebpf::load(object)?;
         let program: &mut Xdp = programs.program_mut(name).ok_or("no program")?.try_into()?;
         program.load()?;
+        program.attach(unused, XdpMode::Driver)?;
         Ok(Self(programs))
     }
 
@@ -66,12 +69,13 @@ pub struct FlowGenerator {
 }
 
 impl FlowGenerator {
-    /// Creates a generator that sends by an interface.
+    /// Creates a generator that sends by an interface. Its program stays attached to an unused one.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the program.
-    pub fn new(flows: u32, interface: u32) -> Result<Self> {
-        Ok(Self { programs: Programs::load("generate")?, flows, interface, frame: Vec::new() })
+    pub fn new(flows: u32, interface: u32, unused: &str) -> Result<Self> {
+        let programs = Programs::load("generate", unused)?;
+        Ok(Self { programs, flows, interface, frame: Vec::new() })
     }
 
     /// Sets the length of frames, without the frame check sequence, and begins with the first flow.
@@ -101,12 +105,12 @@ pub struct ConnectionGenerator {
 }
 
 impl ConnectionGenerator {
-    /// Creates a generator.
+    /// Creates a generator. Its program stays attached to an unused interface.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the program.
-    pub fn new(payload: usize) -> Result<Self> {
-        Ok(Self { programs: Programs::load("connect")?, payload })
+    pub fn new(payload: usize, unused: &str) -> Result<Self> {
+        Ok(Self { programs: Programs::load("connect", unused)?, payload })
     }
 
     /// Sends packet `step` of [`CONNECTION`] of a batch of connections, the first of which has the

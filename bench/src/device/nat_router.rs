@@ -92,7 +92,8 @@ impl NatRouter {
         let is_lane = work == Work::Lane;
         let lane = is_lane.then(|| RouterLane::start(links.ends(), flows)).transpose()?;
         links.poll_by_threads()?;
-        let generator = FlowGenerator::new(flows, links.sender(Direction::ToServer)?)?;
+        let sender = links.sender(Direction::ToServer)?;
+        let generator = FlowGenerator::new(flows, sender, links.unused())?;
         let mut router = Self { links, generator, lane, _tier: tier };
         router.set_length(64)?;
         for _ in 0..flows.div_ceil(BATCH) {

@@ -54,6 +54,8 @@ pub struct RouterLinks {
     inside: String,
     outside: String,
     server: String,
+    /// An interface that receives nothing.
+    unused: String,
     /// Folders in `/proc` of the threads that poll the router's ends.
     threads: Vec<PathBuf>,
 }
@@ -70,8 +72,9 @@ impl RouterLinks {
         // All processes of the machine share the names of threads.
         let number =
             format!("{}{}", std::process::id() % 10_000, NEXT.fetch_add(1, Ordering::Relaxed));
-        let [client, inside, outside, server] =
-            ["c", "i", "o", "s"].map(|it| it.to_owned() + &number);
+        let [client, inside, outside, server, unused] =
+            ["c", "i", "o", "s", "u"].map(|it| it.to_owned() + &number);
+        run(&format!("ip link add {unused} type veth"))?;
         for (near, far, net) in [(&inside, &client, 10), (&outside, &server, 20)] {
             run(&format!("ip link add {near} address 02:00:00:00:00:01 type veth peer {far}"))?;
             for end in [near, far] {
@@ -93,7 +96,7 @@ impl RouterLinks {
         }
         let counters = File::open("/proc/thread-self/net/dev")?;
         let threads = Vec::new();
-        Ok(Self { namespace, counters, client, inside, outside, server, threads })
+        Ok(Self { namespace, counters, client, inside, outside, server, unused, threads })
     }
 
     /// Gives each end a thread on [`CPU`]; those of the sides run when nobody else does. Programs
@@ -123,6 +126,12 @@ impl RouterLinks {
     #[must_use]
     pub fn ends(&self) -> [&str; 2] {
         [&self.inside, &self.outside]
+    }
+
+    /// Returns the name of an interface that receives nothing.
+    #[must_use]
+    pub fn unused(&self) -> &str {
+        &self.unused
     }
 
     /// Returns the index of the interface by which a side sends.
