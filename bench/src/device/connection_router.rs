@@ -142,7 +142,7 @@ impl ConnectionRouter {
         links.poll_by_threads()?;
         let generator = ConnectionGenerator::new(PAYLOAD, links.unused())?;
         let mut router = Self { links, generator, slow_path, _tier: tier, counted, next: 1 };
-        router.batch()?;
+        router.slow_batch()?;
         router.check(flows)?;
         router.forget()?;
         Ok(router)
@@ -153,13 +153,30 @@ impl ConnectionRouter {
         if self.next + BATCH >= NUMBERS {
             self.next = 1;
         }
-        for (step, direction) in CONNECTION.into_iter().enumerate() {
-            let (generator, first) = (&mut self.generator, self.next);
-            let interface = self.links.sender(direction)?;
-            self.links.pass(direction, || generator.send(step, first, interface))?;
+        for step in 0..CONNECTION.len() {
+            self.pass(step)?;
         }
         self.next += BATCH;
         Ok(u64::from(BATCH))
+    }
+
+    /// Passes the first batch, of which the slow path sees each packet before the next one. At full
+    /// rate it learns of some connections only after their end.
+    fn slow_batch(&mut self) -> Result<()> {
+        for step in 0..CONNECTION.len() {
+            self.pass(step)?;
+            self.slow_path.as_ref().map_or(Ok(()), SlowPath::wait)?;
+        }
+        self.next += BATCH;
+        Ok(())
+    }
+
+    /// Passes a packet of each connection of a batch.
+    fn pass(&mut self, step: usize) -> Result<()> {
+        let (generator, first) = (&mut self.generator, self.next);
+        let direction = CONNECTION[step];
+        let interface = self.links.sender(direction)?;
+        self.links.pass(direction, || generator.send(step, first, interface))
     }
 
     /// Checks that Linux has seen all connections of the first batch end, and that the slow path
