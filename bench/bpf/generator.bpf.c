@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 //
-// Generators of frames for `fastlane-bench firewall`: of UDP, for one flow after the other, and of
+// Generators of frames for `fastlane-bench firewall`: of UDP, for one flow or another, and of
 // the packets of TCP connections, one packet of each connection after the other. They write each
 // frame anew and send it by an interface. BPF_PROG_TEST_RUN with live frames runs them, and uses the
 // memory of a frame again with what the receiver has left in it. Built by lab/build-bpf.
@@ -19,7 +19,7 @@
 
 struct settings {
 	__u32 flows;
-	__u32 next; // flow of the next frame
+	__u32 next; // flow of the next frame; with `flows` it is any
 	__u32 interface;
 	__u32 length; // of the IP packet
 };
@@ -79,7 +79,11 @@ int generate(struct xdp_md *xdp)
 		return XDP_ABORTED;
 	__u32 flow = set->next;
 
-	set->next = flow + 1 < set->flows ? flow + 1 : 0;
+	// First each once, then by chance: a processor would prefetch what was created in this order.
+	if (flow < set->flows)
+		set->next++;
+	else
+		flow = bpf_get_prandom_u32() % set->flows;
 	to_router(ethernet);
 	// From 10.A.B.C to 20.A.B.C, where A.B.C is the flow.
 	__u32 source = 10 << 24 | flow, destination = 20 << 24 | flow;

@@ -60,10 +60,12 @@ impl Programs {
     }
 }
 
-/// Generator of UDP: one packet of each flow in turn.
+/// Generator of UDP: one packet of each flow, then packets of random ones.
 pub struct FlowGenerator {
     programs: Programs,
     flows: u32,
+    /// Flow with which the next length begins, or their number.
+    next: u32,
     interface: u32,
     frame: Vec<u8>,
 }
@@ -75,16 +77,18 @@ impl FlowGenerator {
     /// Returns an error if the kernel refuses the program.
     pub fn new(flows: u32, interface: u32, unused: &str) -> Result<Self> {
         let programs = Programs::load("generate", unused)?;
-        Ok(Self { programs, flows, interface, frame: Vec::new() })
+        Ok(Self { programs, flows, next: 0, interface, frame: Vec::new() })
     }
 
-    /// Sets the length of frames, without the frame check sequence, and begins with the first flow.
+    /// Sets the length of frames, without the frame check sequence. The first time, each flow gets
+    /// one.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses it.
     pub fn set_length(&mut self, length: usize) -> Result<()> {
         self.frame = vec![0; length];
-        self.programs.set("settings", [self.flows, 0, self.interface, length as u32 - 14])
+        let next = std::mem::replace(&mut self.next, self.flows);
+        self.programs.set("settings", [self.flows, next, self.interface, length as u32 - 14])
     }
 
     /// Sends a batch.
