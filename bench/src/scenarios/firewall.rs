@@ -120,8 +120,6 @@ impl Duel {
     }
 }
 
-/// Compares the cost of a connection of eight packets. The slow path works on another CPU: without
-/// it the ratio is that of the rates of new connections that a CPU of the packets' way manages.
 /// New connections by a firewall and by a rival.
 struct Connections {
     firewalls: [Firewall; 2],
@@ -158,6 +156,8 @@ impl Connections {
     }
 }
 
+/// Compares the cost of a connection of eight packets. The slow path works on another CPU: without
+/// it the ratio is that of the rates of new connections that a CPU of the packets' way manages.
 fn compare_connections(options: &Options) -> Result<Vec<Comparison>> {
     let (same, bound) = ("Linux, same rules", Some(NEW_BOUND));
     let of_packets = |firewall, ours| Connections {
