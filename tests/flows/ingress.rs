@@ -108,10 +108,12 @@ fn it_outlives_its_slow_path_and_is_removed_on_request() {
     firewall.kill_offload();
     let ended = firewall.offload_with(&["--remove"]).wait();
     assert!(ended.status.success() && ended.stdout.contains("removed"), "{ended:?}");
-    let before = by_linux(&firewall);
-    tcp.exchange(8 << 20);
-    let forwarded = by_linux(&firewall) - before;
-    assert!(forwarded > 50, "Linux forwards all 16 MiB: {forwarded} buffers");
+    // The kernel takes the program away a little later than its pin.
+    eventually("Linux forwards", || {
+        let before = by_linux(&firewall);
+        tcp.exchange(8 << 20);
+        by_linux(&firewall) - before > 50
+    });
     firewall.start_offload();
     firewall.until_forwarded(500, || tcp.exchange(1 << 20));
     firewall.router.stop();
