@@ -170,8 +170,10 @@ fn absent(error: io::Error) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use fastlane_mirror::flows::FlowKey;
+
     use super::*;
-    use crate::encoding::digest;
+    use crate::encoding::{digest, first_slot};
 
     /// Returns the definitions of the source that tables and those who share them depend on: keys,
     /// values, numbers and sizes, without comments and white space.
@@ -191,6 +193,20 @@ mod tests {
             (6, 0x9871_b922_a59c_4885),
             "the tables of bpf/flows.bpf.c differ from those of layout 6: a successor must not \
              adopt them, so raise LAYOUT, and write the new numbers here"
+        );
+    }
+
+    #[test]
+    fn another_hash_has_another_layout_number() {
+        let mut key = FlowKey { ports: [4000, 53], protocol: 17, version: 4, ..FlowKey::default() };
+        let first = |key: &FlowKey| first_slot(key, 1, 1 << 32);
+        (key.source[3], key.destination[3]) = (1, 2);
+        let slot = first(&key);
+        (key.source[15], key.destination[15], key.version) = (3, 4, 6);
+        assert_eq!(
+            (LAYOUT, slot, first(&key)),
+            (6, 982_973_143, 3_316_062_063),
+            "flows of layout 6 are in other slots: raise LAYOUT, and write the new numbers here"
         );
     }
 

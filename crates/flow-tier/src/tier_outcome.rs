@@ -50,8 +50,8 @@ pub enum TierOutcome {
     FlowInterface,
     /// The route leads to another interface than before: the rules of Linux judge the flow again.
     FlowExit,
-    /// There is a flow, but the slow path does not permit any: it is not running, or Linux judges
-    /// them again.
+    /// There may be a flow, but the slow path does not permit any: it is not running, or Linux
+    /// judges them again.
     FlowsPaused,
     /// The next hop's Ethernet address is unknown.
     NoNeighbour,
