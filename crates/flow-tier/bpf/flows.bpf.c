@@ -482,6 +482,9 @@ static __always_inline enum outcome read_ipv6(void *data, void *end, struct pack
 		return SOURCE;
 	__builtin_memcpy(packet->key.source, &ip->saddr, sizeof(ip->saddr));
 	__builtin_memcpy(packet->key.destination, &ip->daddr, sizeof(ip->daddr));
+	// The compiler would read the addresses where they are hashed, behind another test of the version.
+	// The verifier of Linux 6.1 does not know that both tests have one result.
+	asm volatile("" : "+m"(packet->key.source), "+m"(packet->key.destination));
 	packet->key.protocol = ip->nexthdr;
 	packet->key.version = 6;
 	packet->has_expired = ip->hop_limit <= 1;

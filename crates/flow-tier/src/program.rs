@@ -58,8 +58,9 @@ impl LoadedPrograms {
         loader.btf(None).map_max_entries("flows", size(slots)).map_max_entries("states", states);
         loader.map_max_entries("homes", homes);
         loader.map_max_entries("outcomes", cpus * TierOutcome::ALL.len() as u32);
-        // The log of a program with a loop takes most of the time of its verification.
-        loader.verifier_log_level(VerifierLogLevel::DISABLE);
+        // The log of a program with a loop takes most of the time of its verification. With the
+        // statistics comes the reason of a refusal, and nothing else.
+        loader.verifier_log_level(VerifierLogLevel::STATS);
         loader.override_global("slots", &first_slots, true).override_global("cpus", &cpus, true);
         for name in pins.map_or(&[][..], |_| &NAMES) {
             loader.map_pin_path(name, pins.map(|pins| pins.table(name)).unwrap_or_default());
@@ -90,10 +91,9 @@ where
     let program: &mut P = program.try_into().map_err(failed)?;
     let mut loaded = load(program);
     for _ in 1..MAX_LOADS {
-        // A signal makes the verifier fail with EAGAIN, see crates/steer/src/program.rs. The loader
-        // then tries again with a log of level 0, which the kernel refuses (EINVAL).
+        // A signal makes the verifier fail with EAGAIN, see crates/steer/src/program.rs.
         let Err(LoadError::LoadError { io_error, .. }) = &loaded else { break };
-        if ![io::ErrorKind::WouldBlock, io::ErrorKind::InvalidInput].contains(&io_error.kind()) {
+        if io_error.kind() != io::ErrorKind::WouldBlock {
             break;
         }
         loaded = load(program);
