@@ -118,6 +118,9 @@ pub enum AssociationError {
 pub struct Associations {
     table: Cells<AssociationRecord>,
     slots: Vec<Option<Association>>,
+    /// One more than the highest index that has had a record: a flood of strangers asks for a
+    /// stored response with each datagram, and the table has room for many peers.
+    end: usize,
     by_name: HashMap<NodeName, u16>,
     /// Associations by the addresses of their peers, alternatives included.
     by_address: HashMap<IpAddr, Vec<u16>>,
@@ -149,7 +152,8 @@ impl Associations {
                 _ => drop(table.clear(slot)),
             }
         }
-        let mut this = Self { table, slots, by_name, by_address: HashMap::new(), troubled };
+        let end = table.iter().last().map_or(0, |(slot, _)| slot + 1);
+        let mut this = Self { table, slots, end, by_name, by_address: HashMap::new(), troubled };
         let all: Vec<u16> = this.iter().map(|found| found.peer.index).collect();
         all.into_iter().for_each(|index| this.add_addresses(index));
         this
@@ -277,6 +281,7 @@ impl Associations {
         record.set_smf_set(&setup.smf_set);
         keep(&mut record, answer, now);
         self.table.set(slot, &record)?;
+        self.end = self.end.max(slot + 1);
         self.forget(index);
         self.by_name.insert(setup.node_id.clone(), index);
         self.slots[slot] = association(index, &record);
@@ -427,8 +432,8 @@ impl Associations {
     #[must_use]
     pub fn answer(&self, key: &RequestKey, now: Now, life: u64) -> Option<&[u8]> {
         let peer = Endpoint::of(key.peer);
-        let records = self.table.iter().flat_map(|(_, record)| &record.answers);
-        let mut kept = records.filter(|answer| {
+        let records = (0..self.end).filter_map(|slot| self.table.get(slot));
+        let mut kept = records.flat_map(|record| &record.answers).filter(|answer| {
             answer.sequence == key.sequence
                 && answer.message_type == u16::from(key.message_type)
                 && answer.digest == key.digest
