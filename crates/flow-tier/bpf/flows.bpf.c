@@ -83,34 +83,42 @@ struct flow_key {
 };
 
 #define KEY_WORDS 5
-#define FLOW_WORDS 7
+#define FLOW_WORDS 6
 #define MAX_PROBES 64
 
-// `FlowRecord` of crates/mirror, then what the slow path adds for this tier.
+// A direction of a flow: `FlowKey` and `FlowRecord` of crates/mirror. That of IPv4 is whole in the
+// first of two cache lines, which has the first words of all addresses.
 struct flow {
-	__u32 source[4];
-	__u32 destination[4];
+	__u32 source;
+	__u32 destination;
 	__u16 ports[2];
+	__u16 zone;
+	__u8 protocol;
+	__u8 version;
+	__u32 new_source;
+	__u32 new_destination;
+	__u16 new_ports[2];
 	__u16 address_difference;
 	__u16 port_difference;
 	__u32 id;
 	__u32 is_reply;
-	__u32 entry; // of its states in `states`
 	__u32 serial; // number of this insertion
-	// The slow path may write another flow to the slot while a program reads it. The check holds
-	// over the key and all words before: such a mixture does not have it.
+	__u32 reserved;
+	// The slow path may write another flow while a program reads this one. The check holds over all
+	// words before: a mixture of two flows does not have it.
 	__u64 check;
+	__u64 reserved_line;
+	__u32 more[4][3]; // other words of the addresses of IPv6, in the same order
+	__u64 more_check; // over them too
+	__u64 reserved_more;
 };
 
-// Slot of a hash table with linear probing, in two adjacent cache lines. A flow is at most
-// MAX_PROBES - 1 slots after the one of its hash, and no slot between is free. Behind the last slot
-// of a hash there are as many more, so that the search does not wrap around: another branch in its
-// loop would multiply the work of the verifier.
-struct slot {
-	struct flow_key key; // its version is 0 in a free slot
-	struct flow flow;
-	__u64 reserved[3];
-};
+// Slots of a hash table with linear probing, two in an element. One has the entry of a flow and one
+// more in the bits of `entry_mask`, and bits of the flow's hash in the others; 0: it is free. A flow
+// is at most MAX_PROBES - 1 slots after the one of its hash, and no slot between is free. Behind the
+// last slot of a hash there are as many more, so that the search does not wrap around: another
+// branch in its loop would multiply the work of the verifier.
+#define SLOTS 2
 
 // State of a direction of a flow on one CPU. It belongs to the insertion with its serial number:
 // the first packet of another one clears it, so no CPU writes what another one reads or clears.
@@ -143,7 +151,7 @@ struct status {
 	__u64 hops_until; // time after which remembered hops do not hold
 	__u32 generation; // changes with Linux's routes, neighbours, links and addresses
 	__u32 last_serial; // that a flow may have, for the successor of the slow path
-	__u64 seed; // of the hash of `flows`
+	__u64 seed; // of the hash of flows
 	__u64 check; // as in struct flow
 };
 
@@ -173,20 +181,31 @@ struct count {
 	__u64 octets;
 };
 
-// Numbers of slots that a hash may have, and of possible CPUs, set at load.
+// Numbers of slots that a hash may have, and of possible CPUs, and the bits of an entry in a slot,
+// set at load.
 const volatile __u32 slots = 1;
 const volatile __u32 cpus = 1;
+const volatile __u32 entry_mask = 1;
 
-// Sizes of the first three are set at load. They begin at pages, as what can be mapped does, so that
+// Sizes of the first four are set at load. They begin at pages, as what can be mapped does, so that
 // elements begin at cache lines. They are arrays, as a packet of a cold flow waits for memory once
-// for its slot and once for its state; the kernel's hash and per-CPU tables take five such steps.
+// for its slot, and once for its flow and its state, whose places it knows at the same time; the
+// kernel's hash and per-CPU tables take five steps that wait for each other. Flows by their entries.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct slot);
+	__type(value, struct flow);
 } flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} places SEC(".maps");
 
 // A bit for each slot that a hash may have, set if a flow has it. Most packets of connections without
 // a flow need nothing else: their slots would be read from memory that nobody has used lately.
@@ -258,6 +277,22 @@ struct packet {
 	__u32 service; // type of service that routes may ask for: only those of IPv4 do
 };
 
+// What the packets of a flow are translated to.
+struct translation {
+	__u32 source[4];
+	__u32 destination[4];
+	union {
+		struct {
+			__u16 ports[2];
+			__u16 address_difference;
+			__u16 port_difference;
+		};
+		__u64 numbers;
+	};
+	__u32 entry; // of the flow
+	__u32 serial; // of its insertion
+};
+
 // A frame, of an XDP program or in a socket buffer of Linux.
 struct frame {
 	void *context; // `struct xdp_md` or `struct __sk_buff`
@@ -294,7 +329,7 @@ static __always_inline __u16 update(__u16 checksum, __u32 difference)
 	return ~fold((__u16)~checksum + difference);
 }
 
-// Returns the seed of the hash of `flows`. It changes with nothing but the tables.
+// Returns the seed of the hash of flows. It changes with nothing but the tables.
 static __always_inline __u64 read_seed(void)
 {
 	__u32 zero = 0;
@@ -346,10 +381,10 @@ static __always_inline __u64 hash(__u64 seed, __u64 word)
 	return product ^ product >> 32;
 }
 
-// Returns the first slot of a key. `src/encoding.rs` has the same. The addresses of IPv4 are one
-// word, as each word waits for the product of the one before. The last step is for ports that follow
-// one another: without it the longest distance of such flows is a third longer.
-static __always_inline __u32 first_slot(const struct flow_key *key, __u64 seed)
+// Returns the hash of a key. `src/encoding.rs` has the same. The addresses of IPv4 are one word, as
+// each word waits for the product of the one before. The last step is for ports that follow one
+// another: without it the longest distance of such flows is a third longer.
+static __always_inline __u64 hash_of(const struct flow_key *key, __u64 seed)
 {
 	const __u64 *words = (const void *)key;
 
@@ -360,8 +395,13 @@ static __always_inline __u32 first_slot(const struct flow_key *key, __u64 seed)
 		for (__u32 i = 0; i < KEY_WORDS - 1; i++)
 			seed = hash(seed, words[i]);
 	}
-	seed = hash(hash(seed, words[KEY_WORDS - 1]), 0);
-	return (__u64)(__u32)seed * slots >> 32;
+	return hash(hash(seed, words[KEY_WORDS - 1]), 0);
+}
+
+// Returns the first slot of a hash.
+static __always_inline __u32 first_slot(__u64 hash)
+{
+	return (hash & 0xffffffff) * slots >> 32;
 }
 
 // True if a flow may have this first slot.
@@ -373,47 +413,94 @@ static __always_inline int is_home(__u32 index)
 	return bits && *bits >> index % 64 & 1;
 }
 
-// Returns the slot of a flow with a first slot. The slow path may be writing it.
-static __always_inline const struct slot *find_slot(const struct flow_key *key, __u32 index)
+// A key in the words of `struct flow`.
+struct wanted {
+	__u64 first[2];
+	__u64 more[3]; // of IPv6
+};
+
+static __always_inline struct wanted wanted_words(const struct flow_key *key)
 {
-	const __u64 *wanted = (const void *)key;
+	struct wanted wanted = {
+		.first = { key->source[0] | (__u64)key->destination[0] << 32,
+			   ((const __u64 *)key)[KEY_WORDS - 1] },
+	};
+	__u32 *more = (void *)wanted.more;
 
-	for (__u32 i = 0; i < MAX_PROBES; i++) {
-		const struct slot *slot = bpf_map_lookup_elem(&flows, &index);
+	__builtin_memcpy(more, key->source + 1, sizeof(wanted.more) / 2);
+	__builtin_memcpy(more + 3, key->destination + 1, sizeof(wanted.more) / 2);
+	return wanted;
+}
 
-		if (!slot || !slot->key.version)
+// Reads the translation of the flow with this key. Returns false if there is another flow, or the
+// slow path is writing it.
+static __always_inline int read_translation(const struct flow *shared, const struct wanted *wanted,
+					    __u8 version, struct translation *translation)
+{
+	const __u64 *words = (const void *)shared, *more = (const void *)shared->more;
+	__u64 copy[FLOW_WORDS - 2 + 1];
+
+	if ((words[0] ^ wanted->first[0]) | (words[1] ^ wanted->first[1]))
+		return 0;
+	if (version != 4 && ((more[0] ^ wanted->more[0]) | (more[1] ^ wanted->more[1]) |
+			     (more[2] ^ wanted->more[2])))
+		return 0;
+	__builtin_memcpy(copy, words + 2, sizeof(copy));
+	asm volatile("" ::: "memory"); // the copy is what is checked and used
+	__u64 check = check_of(copy, FLOW_WORDS - 2, check_of(wanted->first, 2, 0, 0), 2);
+
+	if (copy[FLOW_WORDS - 2] != check)
+		return 0;
+	translation->source[0] = copy[0];
+	translation->destination[0] = copy[0] >> 32;
+	translation->numbers = copy[1];
+	translation->serial = copy[3];
+	if (version == 4)
+		return 1;
+	__builtin_memcpy(copy, more + 3, 4 * sizeof(*copy));
+	asm volatile("" ::: "memory");
+	__builtin_memcpy(translation->source + 1, copy, 12);
+	__builtin_memcpy(translation->destination + 1, (__u32 *)copy + 3, 12);
+	return copy[3] == check_of(copy, 3, check_of(wanted->more, 3, check, FLOW_WORDS),
+				   FLOW_WORDS + 3);
+}
+
+// Finds the flow of a packet with a hash. Returns its state on this CPU; 0 if there is none, or the
+// slow path is writing it.
+static __always_inline struct flow_state *find_flow(const struct flow_key *key, __u64 hash,
+						    struct translation *translation)
+{
+	__u32 index = first_slot(hash), cpu = bpf_get_smp_processor_id();
+	const struct wanted wanted = wanted_words(key);
+
+	if (cpu >= cpus)
+		return 0;
+	for (__u32 i = 0; i < MAX_PROBES; i++, index++) {
+		__u32 place = index / SLOTS;
+		const __u64 *shared = bpf_map_lookup_elem(&places, &place);
+
+		if (!shared)
 			return 0;
-		const __u64 *words = (const void *)&slot->key;
+		__u32 slot = *shared >> index % SLOTS * 32;
 
-		if (!((words[0] ^ wanted[0]) | (words[1] ^ wanted[1]) | (words[2] ^ wanted[2]) |
-		      (words[3] ^ wanted[3]) | (words[4] ^ wanted[4])))
-			return slot;
-		index++;
+		if (!slot)
+			return 0;
+		if ((slot ^ (__u32)(hash >> 32)) & ~entry_mask)
+			continue;
+		__u32 entry = (slot & entry_mask) - 1, of_cpu = entry * cpus + cpu;
+		const struct flow *flow = bpf_map_lookup_elem(&flows, &entry);
+		struct flow_state *state = bpf_map_lookup_elem(&states, &of_cpu);
+
+		if (!flow || !state)
+			return 0;
+		// Memory is asked for the state here, so that it comes together with the flow.
+		(void)*(volatile __u32 *)&state->serial;
+		if (!read_translation(flow, &wanted, key->version, translation))
+			continue;
+		translation->entry = entry;
+		return state;
 	}
 	return 0;
-}
-
-// Reads the flow of a packet into `copy`. A slot that is being written is not found.
-static __always_inline int read_flow(const struct flow_key *key, __u32 index, struct flow *copy)
-{
-	const struct slot *slot = find_slot(key, index);
-
-	if (!slot)
-		return 0;
-	__builtin_memcpy(copy, &slot->flow, sizeof(*copy));
-	asm volatile("" ::: "memory");
-	__u64 check = check_of((const __u64 *)key, KEY_WORDS, 0, 0);
-
-	return copy->check == check_of((const __u64 *)copy, FLOW_WORDS, check, KEY_WORDS);
-}
-
-// Returns the state of a flow on this CPU.
-static __always_inline struct flow_state *own_state(const struct flow *flow)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-	__u32 index = flow->entry * cpus + cpu;
-
-	return cpu < cpus ? bpf_map_lookup_elem(&states, &index) : 0;
 }
 
 // RFC 791 3.1.
@@ -582,7 +669,7 @@ static __always_inline enum outcome look_up(void *context, struct bpf_fib_lookup
 }
 
 // Returns the first exit of a flow, on whatever CPU it was found; 0: unknown.
-static __always_inline __u32 first_exit(const struct flow *flow)
+static __always_inline __u32 first_exit(const struct translation *flow)
 {
 	for (__u32 cpu = 0; cpu < MAX_CPUS && cpu < cpus; cpu++) {
 		__u32 index = flow->entry * cpus + cpu;
@@ -599,7 +686,7 @@ static __always_inline __u32 first_exit(const struct flow *flow)
 // and before its source is. A route by another exit than before is Linux's, whose rules may be such
 // that nothing leaves there, or may translate addresses.
 static __always_inline enum outcome resolve(const struct frame *frame, const struct packet *packet,
-					    const struct flow *flow, struct flow_state *state)
+					    const struct translation *flow, struct flow_state *state)
 {
 	struct bpf_fib_lookup way = {}, back = {};
 	const struct flow_key *key = &packet->key;
@@ -660,7 +747,7 @@ rerouted:
 // Translates the ports and the checksum of the transport header. Returns false only if it were not
 // complete, which read_transport has excluded.
 static __always_inline int translate_transport(void *header, void *end, __u8 protocol,
-					       const struct flow *flow)
+					       const struct translation *flow)
 {
 	__u32 difference = fold(flow->address_difference + (__u32)flow->port_difference);
 
@@ -700,7 +787,8 @@ static __always_inline int is_same(const __u8 *one, const __u8 *other)
 // Decides about a packet. If it is forwarded, `flow` and `state` are those of its flow.
 static __always_inline enum outcome decide(const struct frame *frame,
 					   const struct entrance *entrance, struct packet *packet,
-					   struct flow *flow, struct flow_state **flow_state)
+					   struct translation *flow,
+					   struct flow_state **flow_state)
 {
 	void *data = frame->data, *end = frame->end;
 	struct ethhdr *ethernet = data;
@@ -747,10 +835,10 @@ static __always_inline enum outcome decide(const struct frame *frame,
 	packet->key.ports[0] = bpf_ntohs(ports[0]);
 	packet->key.ports[1] = bpf_ntohs(ports[1]);
 	packet->key.zone = entrance->zone;
-	__u32 index = first_slot(&packet->key, read_seed());
+	__u64 hash = hash_of(&packet->key, read_seed());
 
 	// Most packets of Linux end here: what only flows need is done later.
-	if (!is_home(index))
+	if (!is_home(first_slot(hash)))
 		return NO_FLOW;
 	__u64 now = bpf_ktime_get_coarse_ns();
 
@@ -758,9 +846,7 @@ static __always_inline enum outcome decide(const struct frame *frame,
 		return FLOWS_PAUSED;
 	if (is_ipv4 && !has_checksum(data, end))
 		return CHECKSUM;
-	if (!read_flow(&packet->key, index, flow))
-		return NO_FLOW;
-	struct flow_state *state = own_state(flow);
+	struct flow_state *state = find_flow(&packet->key, hash, flow);
 
 	if (!state)
 		return NO_FLOW;
@@ -799,7 +885,7 @@ static __always_inline enum outcome decide(const struct frame *frame,
 // Translates a packet in a frame, whose headers `decide` has read. Returns false only if they were
 // not complete, which it has excluded.
 static __always_inline int translate(const struct frame *frame, const struct packet *packet,
-				     const struct flow *flow, const struct flow_state *state)
+				     const struct translation *flow, const struct flow_state *state)
 {
 	void *data = frame->data, *end = frame->end;
 	struct ethhdr *ethernet = data;
@@ -840,7 +926,7 @@ static __always_inline enum outcome process(struct xdp_md *xdp, const struct ent
 		.ingress = xdp->ingress_ifindex,
 	};
 	struct packet packet = {};
-	struct flow flow;
+	struct translation flow = {};
 	struct flow_state *state = 0;
 	enum outcome outcome = decide(&frame, entrance, &packet, &flow, &state);
 
@@ -881,7 +967,7 @@ struct headers6 {
 // pseudo header alone, if the rest is left to a device. Returns false if Linux cannot: then nothing
 // is changed.
 static __always_inline int update_checksum(struct __sk_buff *skb, const struct packet *packet,
-					   const struct flow *flow)
+					   const struct translation *flow)
 {
 	int is_ipv4 = packet->key.version == 4, is_tcp = packet->key.protocol == IPPROTO_TCP;
 	__u32 offset = ETH_HLEN + (is_ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
@@ -908,7 +994,7 @@ static __always_inline void set_ethernet(struct ethhdr *ethernet, const struct f
 	__builtin_memcpy(ethernet->h_source, state->exit, ETH_ALEN);
 }
 
-static __always_inline void set_ports(__be16 *ports, const struct flow *flow)
+static __always_inline void set_ports(__be16 *ports, const struct translation *flow)
 {
 	ports[0] = bpf_htons(flow->ports[0]);
 	ports[1] = bpf_htons(flow->ports[1]);
@@ -919,7 +1005,7 @@ static __always_inline void set_ports(__be16 *ports, const struct flow *flow)
 // itself has all packets copied, also those that it does not forward. Returns false if Linux has no
 // memory for that, or cannot update the checksum; the packet is unchanged then.
 static __always_inline int translate4(const struct frame *frame, const struct packet *packet,
-				      const struct flow *flow, const struct flow_state *state)
+				      const struct translation *flow, const struct flow_state *state)
 {
 	struct headers4 headers = {};
 	__u32 length = sizeof(headers) - sizeof(headers.padding);
@@ -941,7 +1027,7 @@ static __always_inline int translate4(const struct frame *frame, const struct pa
 }
 
 static __always_inline int translate6(const struct frame *frame, const struct packet *packet,
-				      const struct flow *flow, const struct flow_state *state)
+				      const struct translation *flow, const struct flow_state *state)
 {
 	struct headers6 headers = {};
 	__u32 length = sizeof(headers) - sizeof(headers.padding);
@@ -998,7 +1084,7 @@ static __always_inline enum outcome process_socket_buffer(struct __sk_buff *skb,
 		.is_socket_buffer = 1,
 	};
 	struct packet packet = {};
-	struct flow flow;
+	struct translation flow = {};
 	struct flow_state *state = 0;
 	enum outcome outcome = decide(&frame, entrance, &packet, &flow, &state);
 

@@ -7,9 +7,7 @@ use fastlane_table::EntryId;
 /// `struct flow_key`.
 type KeyWords = [u64; 5];
 /// `struct flow`.
-type FlowWords = [u64; 8];
-/// `struct slot`: key, flow, and words without a meaning.
-pub(crate) type SlotWords = [u64; 16];
+pub(crate) type FlowWords = [u64; 16];
 /// `struct flow_state`.
 pub(crate) type StateWords = [u64; 8];
 /// `struct status`.
@@ -22,8 +20,8 @@ pub(crate) type CountWords = [u64; 2];
 /// Factor of the first word of a check.
 const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A free slot.
-pub(crate) const FREE: SlotWords = [0; 16];
+/// An entry without a flow.
+pub(crate) const NO_FLOW: FlowWords = [0; 16];
 
 /// Flags of an entrance: packets may leave by their ingress interface; Linux takes IPv6 packets
 /// from it.
@@ -54,17 +52,43 @@ fn key_words(key: &FlowKey) -> KeyWords {
     zerocopy::transmute!(*key)
 }
 
-/// Returns the first slot of a key in a table with a number of slots, as `first_slot` in
-/// `bpf/flows.bpf.c`.
-pub(crate) fn first_slot(key: &FlowKey, seed: u64, slots: usize) -> usize {
-    let words @ [.., last] = key_words(key);
-    // The words of an IPv4 address are 0 but for half of the first one.
-    let seed = match key.version {
-        4 => hash(seed, words[0] | words[2] << 32),
-        _ => words[..4].iter().fold(seed, |seed, word| hash(seed, *word)),
-    };
-    let hash = hash(hash(seed, last), 0) & 0xffff_ffff;
-    ((hash * slots as u64) >> 32) as usize
+/// Hash of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlowHash(u64);
+
+impl FlowHash {
+    /// Returns the hash of a key, as `hash_of` in `bpf/flows.bpf.c`.
+    pub(crate) fn new(key: &FlowKey, seed: u64) -> Self {
+        let words @ [.., last] = key_words(key);
+        // The words of an IPv4 address are 0 but for half of the first one.
+        let seed = match key.version {
+            4 => hash(seed, words[0] | words[2] << 32),
+            _ => words[..4].iter().fold(seed, |seed, word| hash(seed, *word)),
+        };
+        Self(hash(hash(seed, last), 0))
+    }
+
+    /// Returns the first slot in a table with a number of slots.
+    pub(crate) fn first_slot(self, slots: usize) -> usize {
+        (((self.0 & 0xffff_ffff) * slots as u64) >> 32) as usize
+    }
+
+    /// Returns the slot of a flow with an entry, in a table with room for a number of flows.
+    pub(crate) fn slot(self, entry: EntryId, capacity: usize) -> u32 {
+        let mask = entry_mask(capacity);
+        (self.0 >> 32) as u32 & !mask | (entry.0 + 1) & mask
+    }
+}
+
+/// Returns the bits of a slot that have the entry and one more, in a table with room for a number
+/// of flows.
+pub(crate) fn entry_mask(capacity: usize) -> u32 {
+    u32::try_from(capacity).map_or(u32::MAX, |most| u32::MAX >> most.leading_zeros().min(31))
+}
+
+/// Returns the entry of a slot, in a table with room for a number of flows; `None` if it is free.
+pub(crate) fn entry_of(slot: u32, capacity: usize) -> Option<EntryId> {
+    (slot & entry_mask(capacity)).checked_sub(1).map(EntryId)
 }
 
 fn hash(seed: u64, word: u64) -> u64 {
@@ -72,46 +96,61 @@ fn hash(seed: u64, word: u64) -> u64 {
     product ^ product >> 32
 }
 
-/// Returns the value of a flow with the serial number of its insertion.
-fn flow_words(flow: &TierFlow, serial: u32) -> FlowWords {
-    let record: [u64; 6] = zerocopy::transmute!(flow.record);
-    let numbers: u64 = zerocopy::transmute!([flow.entry.0, serial]);
-    let mut words = [0; 8];
-    words[..6].copy_from_slice(&record);
-    words[6] = numbers;
-    words[7] = flow_check(&key_words(&flow.key), &words);
+/// Returns a flow with the serial number of its insertion.
+pub(crate) fn flow_words(flow: &TierFlow, serial: u32) -> FlowWords {
+    let (key, record) = (&flow.key, &flow.record);
+    let addresses =
+        [&key.source, &key.destination, &record.source, &record.destination].map(address_words);
+    let [source, destination, new_source, new_destination] = addresses.map(|words| words[0]);
+    let numbers = [key_words(key)[4], zerocopy::transmute!([record.ports, record.differences])];
+    let more: [[u32; 3]; 4] = addresses.map(|[_, more @ ..]| more);
+    let mut words = NO_FLOW;
+    words[0] = zerocopy::transmute!([source, destination]);
+    words[1] = numbers[0];
+    words[2] = zerocopy::transmute!([new_source, new_destination]);
+    words[3] = numbers[1];
+    words[4] = zerocopy::transmute!([record.id, record.is_reply]);
+    words[5] = serial.into();
+    let more: [u64; 6] = zerocopy::transmute!(more);
+    words[8..14].copy_from_slice(&more);
+    let [check, more_check] = flow_checks(&words);
+    (words[6], words[14]) = (check, more_check);
     words
 }
 
-fn flow_check(key: &KeyWords, words: &FlowWords) -> u64 {
-    check(check(0, key, 0), &words[..7], key.len() as u64)
+fn address_words(address: &[u8; 16]) -> [u32; 4] {
+    zerocopy::transmute!(*address)
 }
 
-/// Returns a slot with a flow.
-pub(crate) fn slot_words(flow: &TierFlow, serial: u32) -> SlotWords {
-    let mut words = FREE;
-    words[..5].copy_from_slice(&key_words(&flow.key));
-    words[5..13].copy_from_slice(&flow_words(flow, serial));
-    words
+/// Returns the checks of both cache lines of a flow.
+fn flow_checks(words: &FlowWords) -> [u64; 2] {
+    let first = check(0, &words[..6], 0);
+    [first, check(first, &words[8..14], 6)]
 }
 
-/// Returns true if a slot has a flow, whole or not.
-pub(crate) fn is_taken(words: &SlotWords) -> bool {
-    let [a, b, c, d, e, ..] = *words;
-    let key: FlowKey = zerocopy::transmute!([a, b, c, d, e]);
-    key.version != 0
-}
-
-/// Returns the flow of a slot and its serial number; `None` if it is free or not whole.
-pub(crate) fn flow_of(words: &SlotWords) -> Option<(TierFlow, u32)> {
-    let [k0, k1, k2, k3, k4, a, b, c, d, e, f, numbers, sum, ..] = *words;
-    let key_words = [k0, k1, k2, k3, k4];
-    let key: FlowKey = zerocopy::transmute!(key_words);
-    let is_whole = sum == flow_check(&key_words, &[a, b, c, d, e, f, numbers, sum]);
-    let record: FlowRecord = zerocopy::transmute!([a, b, c, d, e, f]);
-    let [entry, serial]: [u32; 2] = zerocopy::transmute!(numbers);
-    let flow = (TierFlow { key, record, entry: EntryId(entry) }, serial);
-    (key.version != 0 && is_whole).then_some(flow)
+/// Returns a flow and its serial number; `None` if there is none or it is not whole.
+pub(crate) fn flow_of(words: &FlowWords, entry: EntryId) -> Option<(TierFlow, u32)> {
+    let [addresses, last, new_addresses, numbers, ids, serial, check, _, more @ .., _, _] = *words;
+    let first: [[u32; 2]; 2] = zerocopy::transmute!([addresses, new_addresses]);
+    let more: [[u32; 3]; 4] = zerocopy::transmute!(more);
+    let address =
+        |first: u32, [a, b, c]: [u32; 3]| -> [u8; 16] { zerocopy::transmute!([first, a, b, c]) };
+    let source = address(first[0][0], more[0]);
+    let destination = address(first[0][1], more[1]);
+    let ends: [[u64; 2]; 2] = [zerocopy::transmute!(source), zerocopy::transmute!(destination)];
+    let key: FlowKey = zerocopy::transmute!([ends[0][0], ends[0][1], ends[1][0], ends[1][1], last]);
+    let [ports, differences]: [[u16; 2]; 2] = zerocopy::transmute!(numbers);
+    let [id, is_reply]: [u32; 2] = zerocopy::transmute!(ids);
+    let record = FlowRecord {
+        source: address(first[1][0], more[2]),
+        destination: address(first[1][1], more[3]),
+        ports,
+        differences,
+        id,
+        is_reply,
+    };
+    let is_whole = key.version != 0 && [check, words[14]] == flow_checks(words);
+    is_whole.then_some((TierFlow { key, record, entry }, serial as u32))
 }
 
 /// Status of the slow path. Times are in nanoseconds of `CLOCK_MONOTONIC`.
@@ -237,11 +276,38 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_comes_back_from_its_slot() {
-        let words = slot_words(&flow(), 15);
-        assert!(is_taken(&words) && !is_taken(&FREE));
-        assert_eq!(flow_of(&words), Some((flow(), 15)));
-        assert_eq!(flow_of(&FREE), None);
+    fn a_flow_comes_back_from_its_words() {
+        for version in [4, 6] {
+            let flow = TierFlow { key: FlowKey { version, ..flow().key }, ..flow() };
+            assert_eq!(flow_of(&flow_words(&flow, 15), flow.entry), Some((flow, 15)));
+        }
+        assert_eq!(flow_of(&NO_FLOW, EntryId(0)), None);
+    }
+
+    #[test]
+    fn ipv4_is_whole_in_the_first_cache_line() {
+        let address = |octet| std::array::from_fn(|index| if index < 4 { octet } else { 0 });
+        let FlowKey { ports, zone, protocol, .. } = flow().key;
+        let (source, destination) = (address(1), address(2));
+        let key = FlowKey { source, destination, ports, zone, protocol, version: 4 };
+        let (source, destination) = (address(3), address(4));
+        let record = FlowRecord { source, destination, ..flow().record };
+        let words = flow_words(&TierFlow { key, record, entry: EntryId(14) }, 15);
+        assert_eq!((&words[8..14], words[14]), (&[0; 6][..], words[6]));
+    }
+
+    #[test]
+    fn a_slot_has_the_entry_and_bits_of_the_hash() {
+        let hash = FlowHash::new(&flow().key, 7);
+        for capacity in [1, 2, 3, 4, 1000, 1 << 20, u32::MAX as usize] {
+            let last = EntryId(capacity as u32 - 1);
+            let slot = hash.slot(last, capacity);
+            assert_eq!(entry_of(slot, capacity), Some(last), "room for {capacity}");
+            let mask = entry_mask(capacity);
+            assert_eq!((slot ^ (hash.0 >> 32) as u32) & !mask, 0, "room for {capacity}");
+            assert!(mask >> 1 <= last.0, "{mask:#x} for {capacity}");
+        }
+        assert_eq!(entry_of(0, 8), None);
     }
 
     #[test]
@@ -267,18 +333,19 @@ mod tests {
     fn a_mixture_of_two_flows_is_none() {
         let (one, other) =
             (flow(), TierFlow { record: FlowRecord { id: 99, ..flow().record }, ..flow() });
-        let (one, other) = (slot_words(&one, 1), slot_words(&other, 2));
-        for count in 0..13 {
+        let (one, other) = (flow_words(&one, 1), flow_words(&other, 2));
+        for count in 0..15 {
             let mut mixture = other;
             mixture[..count].copy_from_slice(&one[..count]);
             let is_whole = mixture == one || mixture == other;
-            assert_eq!(flow_of(&mixture).is_some(), is_whole, "{count} words");
+            let found = flow_of(&mixture, EntryId(14));
+            assert_eq!(found.is_some(), is_whole, "{count} words");
         }
         // Nor is the flow that of another key.
         let another = TierFlow { key: FlowKey { zone: 6, ..flow().key }, ..flow() };
         let mut mixture = one;
-        mixture[..5].copy_from_slice(&slot_words(&another, 1)[..5]);
-        assert_eq!(flow_of(&mixture), None);
+        mixture[..2].copy_from_slice(&flow_words(&another, 1)[..2]);
+        assert_eq!(flow_of(&mixture, EntryId(14)), None);
     }
 
     #[test]
@@ -286,7 +353,7 @@ mod tests {
         let mut counts = [0_u32; 8];
         for port in 0..8000 {
             let key = FlowKey { ports: [port, 53], ..flow().key };
-            counts[first_slot(&key, 7, counts.len())] += 1;
+            counts[FlowHash::new(&key, 7).first_slot(counts.len())] += 1;
         }
         assert!(counts.iter().all(|count| (900..1100).contains(count)), "{counts:?}");
     }

@@ -15,7 +15,7 @@ use crate::encoding::Status;
 use crate::error::{TierError, system, table};
 use crate::pins::Pins;
 use crate::program::{self, LoadedPrograms, OPENING};
-use crate::slots::{SlotWrite, Slots, slots_for};
+use crate::slots::{SlotWrite, Slots, slot_words};
 use crate::tables::Tables;
 use crate::tier_outcome::OutcomeCount;
 use crate::tier_port::TierPort;
@@ -112,7 +112,9 @@ impl KernelTier {
     /// Adopts what is pinned, if all of it is there and as it must be.
     fn adopt(pins: &Pins, capacity: usize) -> Option<(Self, Adoption)> {
         let tables = Tables::open(pins.tables().ok()?).ok()?;
-        if tables.reader.capacity() != capacity || tables.reader.slots() != slots_for(capacity) {
+        if tables.reader.capacity() != capacity
+            || tables.reader.slot_words() != slot_words(capacity)
+        {
             return None;
         }
         let (object, programs, adoption) = match pins.programs_of(program::version()).ok()? {

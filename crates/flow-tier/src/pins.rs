@@ -12,7 +12,7 @@ use crate::tables_reader::NAMES;
 use crate::tier_programs::TierPrograms;
 
 /// Version of the layout of the tables. Pins of another one are not adopted.
-const LAYOUT: u32 = 6;
+const LAYOUT: u32 = 7;
 
 /// Begin of the name of the pin of the XDP program, before its version.
 const PROGRAM: &str = "program";
@@ -42,9 +42,9 @@ impl Pins {
 
     /// Opens the tables.
     pub(crate) fn tables(&self) -> io::Result<[OwnedFd; NAMES.len()]> {
-        let [flows, homes, states, status, entrances, exits, lanes, outcomes] =
+        let [flows, places, homes, states, status, entrances, exits, lanes, outcomes] =
             NAMES.map(|name| link::open_pin(&self.table(name)));
-        Ok([flows?, homes?, states?, status?, entrances?, exits?, lanes?, outcomes?])
+        Ok([flows?, places?, homes?, states?, status?, entrances?, exits?, lanes?, outcomes?])
     }
 
     /// Opens a table of whatever layout, if there is one.
@@ -171,9 +171,10 @@ fn absent(error: io::Error) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use fastlane_mirror::flows::FlowKey;
+    use fastlane_table::EntryId;
 
     use super::*;
-    use crate::encoding::{digest, first_slot};
+    use crate::encoding::{FlowHash, digest};
 
     /// Returns the definitions of the source that tables and those who share them depend on: keys,
     /// values, numbers and sizes, without comments and white space.
@@ -190,8 +191,8 @@ mod tests {
         let found = digest(layout(source).as_bytes());
         assert_eq!(
             (LAYOUT, found),
-            (6, 0x9871_b922_a59c_4885),
-            "the tables of bpf/flows.bpf.c differ from those of layout 6: a successor must not \
+            (7, 0x1e33_34cb_de15_dc97),
+            "the tables of bpf/flows.bpf.c differ from those of layout 7: a successor must not \
              adopt them, so raise LAYOUT, and write the new numbers here"
         );
     }
@@ -199,23 +200,26 @@ mod tests {
     #[test]
     fn another_hash_has_another_layout_number() {
         let mut key = FlowKey { ports: [4000, 53], protocol: 17, version: 4, ..FlowKey::default() };
-        let first = |key: &FlowKey| first_slot(key, 1, 1 << 32);
+        let first = |key: &FlowKey| {
+            let hash = FlowHash::new(key, 1);
+            (hash.first_slot(1 << 32), hash.slot(EntryId(4), 1000))
+        };
         (key.source[3], key.destination[3]) = (1, 2);
         let slot = first(&key);
         (key.source[15], key.destination[15], key.version) = (3, 4, 6);
         assert_eq!(
             (LAYOUT, slot, first(&key)),
-            (6, 982_973_143, 3_316_062_063),
-            "flows of layout 6 are in other slots: raise LAYOUT, and write the new numbers here"
+            (7, (982_973_143, 4_233_188_357), (3_316_062_063, 188_221_445)),
+            "flows of layout 7 are in other slots: raise LAYOUT, and write the new numbers here"
         );
     }
 
     #[test]
     fn comments_are_not_of_the_layout() {
         let source = include_str!("../bpf/flows.bpf.c");
-        let commented = source.replace("struct slot {", "struct slot { // of a hash table");
+        let commented = source.replace("struct flow {", "struct flow { // of two addresses");
         assert_eq!(layout(source), layout(&commented));
-        let wider = source.replace("__u64 reserved[3];", "__u64 reserved[4];");
+        let wider = source.replace("__u32 more[4][3];", "__u32 more[4][4];");
         assert_ne!(layout(source), layout(&wider));
     }
 }

@@ -11,7 +11,7 @@ use crate::encoding;
 use crate::error::TierError;
 use crate::homes::home_words;
 use crate::pins::Pins;
-use crate::slots::{first_slots, slots_for};
+use crate::slots::{first_slots, slot_words};
 use crate::tables_reader::{NAMES, possible_cpus};
 use crate::tier_outcome::TierOutcome;
 use crate::tier_programs::TierPrograms;
@@ -50,18 +50,19 @@ impl LoadedPrograms {
     pub(crate) fn load(capacity: usize, pins: Option<&Pins>) -> Result<Self, TierError> {
         let cpus = possible_cpus().map_err(|error| ProgramError::system(OPENING, error))?;
         let size = |elements: usize| u32::try_from(elements).unwrap_or(u32::MAX);
-        let slots = slots_for(capacity);
-        let homes = size(home_words(first_slots(slots)));
-        let first_slots = size(first_slots(slots));
-        let states = size(capacity.saturating_mul(cpus as usize));
+        let first_slots = first_slots(capacity);
         let mut loader = EbpfLoader::new();
-        loader.btf(None).map_max_entries("flows", size(slots)).map_max_entries("states", states);
-        loader.map_max_entries("homes", homes);
+        loader.btf(None).map_max_entries("flows", size(capacity));
+        loader.map_max_entries("places", size(slot_words(capacity)));
+        loader.map_max_entries("homes", size(home_words(first_slots)));
+        loader.map_max_entries("states", size(capacity.saturating_mul(cpus as usize)));
         loader.map_max_entries("outcomes", cpus * TierOutcome::ALL.len() as u32);
         // The log of a program with a loop takes most of the time of its verification. With the
         // statistics comes the reason of a refusal, and nothing else.
         loader.verifier_log_level(VerifierLogLevel::STATS);
+        let (first_slots, mask) = (size(first_slots), encoding::entry_mask(capacity));
         loader.override_global("slots", &first_slots, true).override_global("cpus", &cpus, true);
+        loader.override_global("entry_mask", &mask, true);
         for name in pins.map_or(&[][..], |_| &NAMES) {
             loader.map_pin_path(name, pins.map(|pins| pins.table(name)).unwrap_or_default());
         }

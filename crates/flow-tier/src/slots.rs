@@ -1,9 +1,10 @@
-//! Slots of the flows in the table of the program: a hash table with linear probing, half of which
-//! at least is free. The slow path has a copy, so it reads nothing from the kernel.
+//! Flows in the tables of the program, and their slots: a hash table with linear probing, half of
+//! which at least is free. The slow path has a copy, so it reads nothing from the kernel.
 //!
 //! Invariants, after each single write: a program finds each flow whose insertion has returned and
 //! whose removal has not begun; what it finds is one flow, whole. Programs write nothing to slots,
-//! so a flow may be moved at any time. Its home stays the same.
+//! so a flow may be moved at any time. Its home stays the same. A flow is written before its slot
+//! and stays after it, until another one gets its entry.
 
 use std::io;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use std::ops::Range;
 use fastlane_mirror::flows::{FlowKey, TierFlow};
 use fastlane_table::EntryId;
 
-use crate::encoding::{self, FREE, SlotWords};
+use crate::encoding::{self, FlowHash, FlowWords};
 use crate::homes::Homes;
 
 /// Number of slots in which a flow may be, as in `bpf/flows.bpf.c`. With half of all slots in use
@@ -21,24 +22,38 @@ pub(crate) const MAX_PROBES: usize = 64;
 /// Number of slots for each flow that has room.
 const SLOTS_PER_FLOW: usize = 2;
 
-/// Number of slots behind those that a hash may have, so that searches do not wrap around.
-const OVERFLOW: usize = MAX_PROBES - 1;
+/// Number of slots in a word of the table.
+pub(crate) const SLOTS_PER_WORD: usize = 2;
 
-/// Returns the number of slots for directions of flows.
-pub(crate) fn slots_for(capacity: usize) -> usize {
-    capacity.saturating_mul(SLOTS_PER_FLOW).saturating_add(OVERFLOW)
+/// Returns the number of slots that the hash of a direction of a flow may have.
+pub(crate) fn first_slots(capacity: usize) -> usize {
+    capacity.saturating_mul(SLOTS_PER_FLOW)
 }
 
-/// Returns the number of slots that a hash may have, of all.
-pub(crate) fn first_slots(slots: usize) -> usize {
-    slots.saturating_sub(OVERFLOW)
+/// Returns the number of slots for directions of flows. Behind those that a hash may have are so
+/// many that searches do not wrap around.
+fn slots_for(capacity: usize) -> usize {
+    first_slots(capacity).saturating_add(MAX_PROBES)
+}
+
+/// Returns the number of words with the slots for directions of flows.
+pub(crate) fn slot_words(capacity: usize) -> usize {
+    slots_for(capacity).div_ceil(SLOTS_PER_WORD)
+}
+
+/// Returns the slot with an index among words with slots.
+pub(crate) fn slot_at(words: &[u64], index: usize) -> Option<u32> {
+    let word = words.get(index / SLOTS_PER_WORD)?;
+    Some((word >> (index % SLOTS_PER_WORD * 32)) as u32)
 }
 
 /// A change of the tables that the program reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SlotWrite<'a> {
-    /// Number of a slot and its words.
-    Slot(usize, &'a SlotWords),
+    /// Entry of a flow and its words.
+    Flow(EntryId, &'a FlowWords),
+    /// Number of a word with slots and the word.
+    Slots(usize, u64),
     /// Number of a word of the [homes](Homes) and the word.
     Homes(usize, u64),
 }
@@ -46,8 +61,18 @@ pub(crate) enum SlotWrite<'a> {
 /// Tables that a predecessor has written.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundSlots {
-    pub(crate) slots: Vec<SlotWords>,
+    pub(crate) flows: Vec<FlowWords>,
+    pub(crate) slots: Vec<u64>,
     pub(crate) homes: Vec<u64>,
+}
+
+impl FoundSlots {
+    /// Returns the flow in a slot and its serial number; `None` if there is none or it is not
+    /// whole.
+    fn flow(&self, index: usize) -> Option<(TierFlow, u32)> {
+        let entry = encoding::entry_of(slot_at(&self.slots, index)?, self.flows.len())?;
+        encoding::flow_of(self.flows.get(entry.index())?, entry)
+    }
 }
 
 /// A flow in a slot.
@@ -61,8 +86,8 @@ struct PlacedFlow {
 #[derive(Debug)]
 pub(crate) struct Slots {
     seed: u64,
-    /// Entry of the flow in each slot.
-    slots: Vec<Option<EntryId>>,
+    /// Slots as the program has them.
+    slots: Vec<u32>,
     homes: Homes,
     /// Flows by their entries.
     flows: Vec<Option<PlacedFlow>>,
@@ -71,9 +96,8 @@ pub(crate) struct Slots {
 impl Slots {
     /// Creates slots for directions of flows, all of them free.
     pub(crate) fn new(seed: u64, capacity: usize) -> Self {
-        let count = slots_for(capacity);
-        let homes = Homes::new(first_slots(count));
-        Self { seed, slots: vec![None; count], homes, flows: vec![None; capacity] }
+        let homes = Homes::new(first_slots(capacity));
+        Self { seed, slots: vec![0; slots_for(capacity)], homes, flows: vec![None; capacity] }
     }
 
     /// Takes over slots that a predecessor has written. It may have been killed between two writes:
@@ -89,17 +113,18 @@ impl Slots {
     ) -> io::Result<Self> {
         let mut slots = Self::new(seed, capacity);
         // In this order each flow finds its slot again, as those before it are taken.
-        for (flow, serial) in found.slots.iter().filter_map(encoding::flow_of) {
+        let count = slots.slots.len();
+        for (flow, serial) in (0..count).filter_map(|index| found.flow(index)) {
             let is_known = slots.position(&flow.key).is_some();
             let has_entry = slots.flows.get(flow.entry.index()).is_some_and(Option::is_none);
             if !is_known && has_entry {
                 slots.insert(&flow, serial, |_| Ok(()))?;
             }
         }
-        for (index, words) in found.slots.iter().enumerate() {
-            let wanted = slots.words(index);
-            if *words != wanted {
-                write(SlotWrite::Slot(index, &wanted))?;
+        for (index, word) in found.slots.iter().enumerate() {
+            let wanted = slots.word(index);
+            if *word != wanted {
+                write(SlotWrite::Slots(index, wanted))?;
             }
         }
         for (index, (word, wanted)) in found.homes.iter().zip(slots.homes.words()).enumerate() {
@@ -130,15 +155,42 @@ impl Slots {
         Some(self.flows.get(entry.index())?.as_ref()?.flow.key)
     }
 
-    /// Returns the words of a slot.
-    fn words(&self, index: usize) -> SlotWords {
-        let entry = self.slots.get(index).copied().flatten();
-        let placed = entry.and_then(|entry| self.flows.get(entry.index())?.as_ref());
-        placed.map_or(FREE, |placed| encoding::slot_words(&placed.flow, placed.serial))
+    /// Returns the entry of the flow in a slot; `None` if it is free, or there is no such slot.
+    fn entry(&self, index: usize) -> Option<EntryId> {
+        encoding::entry_of(*self.slots.get(index)?, self.flows.len())
+    }
+
+    /// Returns a word with slots.
+    fn word(&self, number: usize) -> u64 {
+        let slots = self.slots.iter().skip(number * SLOTS_PER_WORD).take(SLOTS_PER_WORD);
+        slots.rev().fold(0, |word, slot| word << 32 | u64::from(*slot))
+    }
+
+    /// Sets a slot.
+    ///
+    /// # Errors
+    /// Returns the error of `write`. The slot is unchanged then.
+    fn set(
+        &mut self,
+        index: usize,
+        slot: u32,
+        write: &mut impl FnMut(SlotWrite<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let number = index / SLOTS_PER_WORD;
+        let before = std::mem::replace(&mut self.slots[index], slot);
+        let written = write(SlotWrite::Slots(number, self.word(number)));
+        if written.is_err() {
+            self.slots[index] = before;
+        }
+        written
+    }
+
+    fn hash(&self, key: &FlowKey) -> FlowHash {
+        FlowHash::new(key, self.seed)
     }
 
     fn first(&self, key: &FlowKey) -> usize {
-        encoding::first_slot(key, self.seed, first_slots(self.slots.len()))
+        self.hash(key).first_slot(first_slots(self.flows.len()))
     }
 
     /// Returns the slots in which the flow of a key may be.
@@ -150,8 +202,7 @@ impl Slots {
     /// Returns the slot of a key.
     fn position(&self, key: &FlowKey) -> Option<usize> {
         for index in self.candidates(key) {
-            let entry = (*self.slots.get(index)?)?;
-            if self.key(entry) == Some(*key) {
+            if self.key(self.entry(index)?) == Some(*key) {
                 return Some(index);
             }
         }
@@ -187,14 +238,16 @@ impl Slots {
         serial: u32,
         mut write: impl FnMut(SlotWrite<'_>) -> io::Result<()>,
     ) -> io::Result<bool> {
-        let free = self.candidates(&flow.key).find(|index| self.slots.get(*index) == Some(&None));
+        let free = self.candidates(&flow.key).find(|index| self.slots.get(*index) == Some(&0));
         let home = self.first(&flow.key);
-        let place = self.flows.get_mut(flow.entry.index());
-        let (Some(index), Some(place)) = (free, place) else { return Ok(false) };
+        let (Some(index), true) = (free, flow.entry.index() < self.flows.len()) else {
+            return Ok(false);
+        };
         self.homes.set(home, true, |word, bits| write(SlotWrite::Homes(word, bits)))?;
-        write(SlotWrite::Slot(index, &encoding::slot_words(flow, serial)))?;
-        *place = Some(PlacedFlow { flow: *flow, serial });
-        self.slots[index] = Some(flow.entry);
+        write(SlotWrite::Flow(flow.entry, &encoding::flow_words(flow, serial)))?;
+        let slot = self.hash(&flow.key).slot(flow.entry, self.flows.len());
+        self.set(index, slot, &mut write)?;
+        self.flows[flow.entry.index()] = Some(PlacedFlow { flow: *flow, serial });
         Ok(true)
     }
 
@@ -209,19 +262,17 @@ impl Slots {
         mut write: impl FnMut(SlotWrite<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         let Some(mut hole) = self.position(key) else { return Ok(()) };
-        let (removed, home) = (self.slots[hole], self.first(key));
+        let (removed, home) = (self.entry(hole), self.first(key));
         let mut next = hole + 1;
-        while let Some(Some(entry)) = self.slots.get(next).copied() {
+        while let Some(entry) = self.entry(next) {
             // A flow whose first slot is behind the hole stays.
             if self.key(entry).is_some_and(|key| self.first(&key) <= hole) {
-                write(SlotWrite::Slot(hole, &self.words(next)))?;
-                self.slots[hole] = Some(entry);
+                self.set(hole, self.slots[next], &mut write)?;
                 hole = next;
             }
             next += 1;
         }
-        write(SlotWrite::Slot(hole, &FREE))?;
-        self.slots[hole] = None;
+        self.set(hole, 0, &mut write)?;
         if let Some(entry) = removed {
             self.flows[entry.index()] = None;
         }
@@ -231,7 +282,7 @@ impl Slots {
 
     /// Returns true if the hash of some flow names a slot.
     fn is_home(&self, slot: usize) -> bool {
-        let behind = self.slots.get(slot..).unwrap_or_default().iter().map_while(|entry| *entry);
+        let behind = (slot..).map_while(|index| self.entry(index));
         behind.filter_map(|entry| self.key(entry)).any(|key| self.first(&key) == slot)
     }
 }
@@ -244,6 +295,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::encoding::NO_FLOW;
 
     /// Number of flows that the slots have room for. So few that they meet.
     const CAPACITY: usize = 24;
@@ -259,15 +311,16 @@ mod tests {
 
     /// Creates free tables.
     fn free_tables() -> FoundSlots {
-        let count = slots_for(CAPACITY);
-        let homes = Homes::new(first_slots(count)).words().to_vec();
-        FoundSlots { slots: vec![FREE; count], homes }
+        let homes = Homes::new(first_slots(CAPACITY)).words().to_vec();
+        let flows = vec![NO_FLOW; CAPACITY];
+        FoundSlots { flows, slots: vec![0; slot_words(CAPACITY)], homes }
     }
 
     /// Applies a write to tables.
     fn apply(tables: &mut FoundSlots, write: SlotWrite<'_>) {
         match write {
-            SlotWrite::Slot(index, words) => tables.slots[index] = *words,
+            SlotWrite::Flow(entry, words) => tables.flows[entry.index()] = *words,
+            SlotWrite::Slots(index, word) => tables.slots[index] = word,
             SlotWrite::Homes(index, word) => tables.homes[index] = word,
         }
     }
@@ -279,16 +332,16 @@ mod tests {
 
     /// Returns the flow that a program finds.
     fn found(tables: &FoundSlots, seed: u64, key: &FlowKey) -> Option<(TierFlow, u32)> {
-        let first = encoding::first_slot(key, seed, first_slots(tables.slots.len()));
+        let hash = FlowHash::new(key, seed);
+        let first = hash.first_slot(first_slots(CAPACITY));
         if !has_home(tables, first) {
             return None;
         }
-        for words in &tables.slots[first..first + MAX_PROBES] {
-            if !encoding::is_taken(words) {
-                return None;
-            }
-            let flow = encoding::flow_of(words).expect("it is written at once here");
-            if flow.0.key == *key {
+        for index in first..first + MAX_PROBES {
+            let slot = slot_at(&tables.slots, index).expect("slots behind the last one");
+            let entry = encoding::entry_of(slot, CAPACITY)?;
+            let flow = tables.flow(index).expect("it is written at once here");
+            if hash.slot(entry, CAPACITY) == slot && flow.0.key == *key {
                 return Some(flow);
             }
         }
@@ -313,14 +366,15 @@ mod tests {
 
         /// Returns the number of slots that have a flow.
         fn taken(&self) -> usize {
-            self.tables.slots.iter().filter(|words| encoding::is_taken(words)).count()
+            let slots = (0..slots_for(CAPACITY)).filter_map(|at| slot_at(&self.tables.slots, at));
+            slots.filter(|slot| *slot != 0).count()
         }
 
         /// Returns true if the homes are those of the flows, and no others.
         fn has_exact_homes(&self, seed: u64) -> bool {
-            let count = first_slots(self.tables.slots.len());
-            let homes: HashSet<usize> =
-                self.flows.keys().map(|key| encoding::first_slot(key, seed, count)).collect();
+            let count = first_slots(CAPACITY);
+            let first = |key| FlowHash::new(key, seed).first_slot(count);
+            let homes: HashSet<usize> = self.flows.keys().map(first).collect();
             (0..count).all(|slot| has_home(&self.tables, slot) == homes.contains(&slot))
         }
     }
@@ -397,7 +451,7 @@ mod tests {
                 adopted.remove(&flow.key, |_| Ok(())).unwrap();
             }
             adopted.remove(&removed.key, |_| Ok(())).unwrap();
-            prop_assert!(adopted.slots.iter().all(Option::is_none));
+            prop_assert!(adopted.slots.iter().all(|slot| *slot == 0));
             prop_assert!(adopted.homes.words().iter().all(|word| *word == 0));
         }
     }
@@ -405,7 +459,7 @@ mod tests {
     #[test]
     fn a_flow_without_a_slot_is_linuxs() {
         let mut slots = Slots::new(1, 2);
-        slots.slots = vec![Some(EntryId(0)); slots_for(2)];
+        slots.slots = vec![1; slots_for(2)];
         let inserted = slots.insert(&flow(1, 1), 1, |_| panic!("there is no free slot"));
         assert!(!inserted.unwrap());
         // So is one whose entry the tier does not have.

@@ -8,7 +8,7 @@ use aya::Ebpf;
 use aya::maps::{Array, DevMapHash, Map, MapData, MapError};
 use fastlane_steer::ProgramArray;
 
-use crate::encoding::{SlotWords, StatusWords};
+use crate::encoding::{FlowWords, StatusWords};
 use crate::entrances::Entrances;
 use crate::error::system;
 use crate::slots::SlotWrite;
@@ -17,7 +17,8 @@ use crate::tables_reader::{NAMES, TablesReader};
 /// The tables.
 pub(crate) struct Tables {
     pub(crate) reader: TablesReader,
-    flows: Array<MapData, SlotWords>,
+    flows: Array<MapData, FlowWords>,
+    slots: Array<MapData, u64>,
     homes: Array<MapData, u64>,
     pub(crate) status: Array<MapData, StatusWords>,
     pub(crate) entrances: Entrances,
@@ -49,11 +50,12 @@ impl Tables {
     /// Opens the tables by their descriptors, in the order of [`NAMES`].
     pub(crate) fn open(descriptors: [OwnedFd; NAMES.len()]) -> Result<Self, MapError> {
         let reader = TablesReader::open(&descriptors)?;
-        let [flows, homes, _, status, entrances, exits, lanes, _] = descriptors;
+        let [flows, slots, homes, _, status, entrances, exits, lanes, _] = descriptors;
         let table = |descriptor| Map::from_map_data(MapData::from_fd(descriptor)?);
         Ok(Self {
             reader,
             flows: table(flows)?.try_into()?,
+            slots: table(slots)?.try_into()?,
             homes: table(homes)?.try_into()?,
             status: table(status)?.try_into()?,
             entrances: Entrances::open(entrances)?,
@@ -62,10 +64,11 @@ impl Tables {
         })
     }
 
-    /// Writes a slot, or a word of homes.
+    /// Writes a flow, or a word of slots or of homes.
     pub(crate) fn write(&mut self, write: SlotWrite<'_>) -> io::Result<()> {
         let written = match write {
-            SlotWrite::Slot(slot, words) => self.flows.set(slot as u32, words, 0),
+            SlotWrite::Flow(entry, words) => self.flows.set(entry.0, words, 0),
+            SlotWrite::Slots(word, slots) => self.slots.set(word as u32, slots, 0),
             SlotWrite::Homes(word, bits) => self.homes.set(word as u32, bits, 0),
         };
         written.map_err(system)

@@ -8,15 +8,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use fastlane_mirror::flows::{FlowKey, TierFlow, TierTotals};
 use fastlane_steer::ArrayReader;
 
-use crate::encoding::{self, CountWords, FREE, StateWords, Status};
-use crate::slots::{FoundSlots, MAX_PROBES, first_slots};
+use crate::encoding::{self, CountWords, FlowHash, NO_FLOW, StateWords, Status};
+use crate::slots::{FoundSlots, MAX_PROBES, SLOTS_PER_WORD, first_slots, slot_at};
 use crate::tier_outcome::{OutcomeCount, TierOutcome};
 
 /// Names of the tables in `bpf/flows.bpf.c`.
-pub(crate) const NAMES: [&str; 8] =
-    ["flows", "homes", "states", "status", "entrances", "exits", "lanes", "outcomes"];
+pub(crate) const NAMES: [&str; 9] =
+    ["flows", "places", "homes", "states", "status", "entrances", "exits", "lanes", "outcomes"];
 
-/// Slots, or words of homes, that are read at once.
+/// Elements that are read at once.
 const CHUNK: usize = 1024;
 
 /// Returns the number of CPUs that the machine may have: the greatest number of one, and one more.
@@ -30,7 +30,8 @@ pub(crate) fn possible_cpus() -> io::Result<u32> {
 /// Reader of the tables.
 #[derive(Debug)]
 pub(crate) struct TablesReader {
-    flows: ArrayReader<{ FREE.len() }>,
+    flows: ArrayReader<{ NO_FLOW.len() }>,
+    slots: ArrayReader<1>,
     homes: ArrayReader<1>,
     states: ArrayReader<8>,
     status: ArrayReader<5>,
@@ -45,9 +46,10 @@ impl TablesReader {
     /// # Errors
     /// Returns an error if one is of another kind.
     pub(crate) fn open(tables: &[OwnedFd; NAMES.len()]) -> io::Result<Self> {
-        let [flows, homes, states, status, _, _, _, outcomes] = tables;
+        let [flows, slots, homes, states, status, _, _, _, outcomes] = tables;
         Ok(Self {
             flows: ArrayReader::new(flows.as_fd())?,
+            slots: ArrayReader::new(slots.as_fd())?,
             homes: ArrayReader::new(homes.as_fd())?,
             states: ArrayReader::new(states.as_fd())?,
             status: ArrayReader::new(status.as_fd())?,
@@ -56,14 +58,14 @@ impl TablesReader {
         })
     }
 
-    /// Returns the number of slots.
-    pub(crate) fn slots(&self) -> usize {
-        self.flows.len() as usize
+    /// Returns the number of words with slots.
+    pub(crate) fn slot_words(&self) -> usize {
+        self.slots.len() as usize
     }
 
     /// Returns the maximum number of directions of flows.
     pub(crate) fn capacity(&self) -> usize {
-        (self.states.len() / self.cpus) as usize
+        self.flows.len() as usize
     }
 
     /// Returns the status of the slow path.
@@ -75,25 +77,35 @@ impl TablesReader {
 
     /// Returns a direction of a flow and its serial number.
     pub(crate) fn flow(&self, key: &FlowKey) -> io::Result<Option<(TierFlow, u32)>> {
-        let first = encoding::first_slot(key, self.status()?.seed, first_slots(self.slots()));
-        let mut slots = [FREE; MAX_PROBES];
-        self.flows.read(first as u32, &mut slots)?;
-        // One that is being written is passed, as by the program.
-        let taken = slots.iter().take_while(|words| encoding::is_taken(words));
-        Ok(taken.filter_map(encoding::flow_of).find(|(flow, _)| flow.key == *key))
+        let capacity = self.capacity();
+        let hash = FlowHash::new(key, self.status()?.seed);
+        let first = hash.first_slot(first_slots(capacity));
+        let mut words = [[0]; MAX_PROBES / SLOTS_PER_WORD + 1];
+        let count = words.len().min(self.slot_words() - first / SLOTS_PER_WORD);
+        self.slots.read((first / SLOTS_PER_WORD) as u32, &mut words[..count])?;
+        let begin = first % SLOTS_PER_WORD;
+        for index in begin..begin + MAX_PROBES {
+            let slot = slot_at(words.as_flattened(), index).unwrap_or_default();
+            let Some(entry) = encoding::entry_of(slot, capacity) else { break };
+            if hash.slot(entry, capacity) != slot {
+                continue;
+            }
+            let mut flow = [NO_FLOW];
+            self.flows.read(entry.0, &mut flow)?;
+            // One that is being written is passed, as by the program.
+            let found = encoding::flow_of(&flow[0], entry);
+            if let Some(found) = found.filter(|(flow, _)| flow.key == *key) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
-    /// Returns all slots and the homes.
+    /// Returns all flows, the slots and the homes.
     pub(crate) fn all(&self) -> io::Result<FoundSlots> {
-        let mut slots = vec![FREE; self.slots()];
-        for (first, chunk) in (0..).step_by(CHUNK).zip(slots.chunks_mut(CHUNK)) {
-            self.flows.read(first, chunk)?;
-        }
-        let mut homes = vec![[0]; self.homes.len() as usize];
-        for (first, chunk) in (0..).step_by(CHUNK).zip(homes.chunks_mut(CHUNK)) {
-            self.homes.read(first, chunk)?;
-        }
-        Ok(FoundSlots { slots, homes: homes.into_flattened() })
+        let slots = read_all(&self.slots, [0])?.into_flattened();
+        let homes = read_all(&self.homes, [0])?.into_flattened();
+        Ok(FoundSlots { flows: read_all(&self.flows, NO_FLOW)?, slots, homes })
     }
 
     /// Returns the totals of an insertion.
@@ -118,4 +130,13 @@ impl TablesReader {
         };
         Ok(TierOutcome::ALL.into_iter().map(count).collect())
     }
+}
+
+/// Returns all elements of an array. Each is `empty` before it is read.
+fn read_all<const N: usize>(array: &ArrayReader<N>, empty: [u64; N]) -> io::Result<Vec<[u64; N]>> {
+    let mut elements = vec![empty; array.len() as usize];
+    for (first, chunk) in (0..).step_by(CHUNK).zip(elements.chunks_mut(CHUNK)) {
+        array.read(first, chunk)?;
+    }
+    Ok(elements)
 }
