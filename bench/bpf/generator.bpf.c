@@ -3,7 +3,8 @@
 // Generators of frames for `fastlane-bench firewall`: of UDP, for one flow or another, and of
 // the packets of TCP connections, one packet of each connection after the other. They write each
 // frame anew and send it by an interface. BPF_PROG_TEST_RUN with live frames runs them, and uses the
-// memory of a frame again with what the receiver has left in it. Built by lab/build-bpf.
+// memory of a frame again with what the receiver has left in it. Those of UDP come back by a program
+// where they leave the router, which makes a packet of another flow of each. Built by lab/build-bpf.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -22,6 +23,7 @@ struct settings {
 	__u32 next; // flow of the next frame; with `flows` it is any
 	__u32 interface;
 	__u32 length; // of the IP packet
+	__u64 ends; // frames do not come back
 };
 
 struct {
@@ -30,6 +32,19 @@ struct {
 	__type(key, __u32);
 	__type(value, struct settings);
 } settings SEC(".maps");
+
+// Frames that have left the router, on one CPU.
+struct passed {
+	__u64 all;
+	__u64 last; // of them have not come back
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct passed);
+} passed SEC(".maps");
 
 static __always_inline __u16 fold(__u32 sum)
 {
@@ -65,17 +80,15 @@ static __always_inline void write_ip(struct iphdr *ip, __u32 length, __u32 proto
 				   words(destination)));
 }
 
-SEC("xdp")
-int generate(struct xdp_md *xdp)
+// Writes a frame of one flow or another, and sends it.
+static __always_inline int send(struct xdp_md *xdp, struct settings *set)
 {
 	void *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
 	struct ethhdr *ethernet = data;
 	struct iphdr *ip = (void *)(ethernet + 1);
 	struct udphdr *udp = (void *)(ip + 1);
-	__u32 key = 0;
-	struct settings *set = bpf_map_lookup_elem(&settings, &key);
 
-	if (!set || (void *)(udp + 1) > end)
+	if ((void *)(udp + 1) > end)
 		return XDP_ABORTED;
 	__u32 flow = set->next;
 
@@ -98,6 +111,32 @@ int generate(struct xdp_md *xdp)
 	udp->check = bpf_htons(fold(addresses + IPPROTO_UDP + SOURCE_PORT + DESTINATION_PORT +
 				    2 * payload));
 	return bpf_redirect(set->interface, 0);
+}
+
+SEC("xdp")
+int generate(struct xdp_md *xdp)
+{
+	__u32 key = 0;
+	struct settings *set = bpf_map_lookup_elem(&settings, &key);
+
+	return set ? send(xdp, set) : XDP_ABORTED;
+}
+
+// Sends a frame again that has left the router.
+SEC("xdp")
+int circulate(struct xdp_md *xdp)
+{
+	__u32 key = 0;
+	struct settings *set = bpf_map_lookup_elem(&settings, &key);
+	struct passed *count = bpf_map_lookup_elem(&passed, &key);
+
+	if (!set || !count)
+		return XDP_ABORTED;
+	count->all++;
+	if (!set->ends)
+		return send(xdp, set);
+	count->last++;
+	return XDP_DROP;
 }
 
 #define SERVER_PORT 80

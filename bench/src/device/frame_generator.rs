@@ -1,11 +1,14 @@
 //! Generators of frames: BPF programs that write each frame anew and send it by an interface.
 
+use std::time::{Duration, Instant};
+
 use aya::maps::{Array, MapData};
 use aya::programs::{TestRunAttrs, TestRunOptions, Xdp, XdpMode};
 use aya::{Ebpf, Pod, TestRun, include_bytes_aligned};
 
 use crate::Result;
-use crate::device::router_links::{BATCH, Direction};
+use crate::device::cpu_time::{other_core, pinned};
+use crate::device::router_links::{BATCH, CPU, Direction};
 
 /// Frames that are made before they are sent.
 const BULK: u32 = 64;
@@ -27,6 +30,9 @@ pub const CONNECTION: [Direction; 8] = [
     Direction::ToServer,
 ];
 
+/// Time in which the frames must have passed the router for the last time.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The programs of `bpf/generator.bpf.c`.
 struct Programs(Ebpf);
 
@@ -35,17 +41,27 @@ impl Programs {
     /// patch its list of programs before and after each batch otherwise, and wait for all CPUs.
     fn load(name: &str, unused: &str) -> Result<Self> {
         let object = include_bytes_aligned!("../../bpf/generator.bpf.o");
-        let mut programs = Ebpf::load(object)?;
-        let program: &mut Xdp = programs.program_mut(name).ok_or("no program")?.try_into()?;
+        let mut programs = Self(Ebpf::load(object)?);
+        programs.attach(name, unused)?;
+        Ok(programs)
+    }
+
+    fn attach(&mut self, name: &str, interface: &str) -> Result<()> {
+        let program: &mut Xdp = self.0.program_mut(name).ok_or("no program")?.try_into()?;
         program.load()?;
-        program.attach(unused, XdpMode::Driver)?;
-        Ok(Self(programs))
+        program.attach(interface, XdpMode::Driver)?;
+        Ok(())
     }
 
     fn set<T: Pod>(&mut self, map: &str, settings: T) -> Result<()> {
         let map = self.0.map_mut(map).ok_or("no settings")?;
         let mut map: Array<&mut MapData, T> = Array::try_from(map)?;
         Ok(map.set(0, settings, 0)?)
+    }
+
+    fn get<T: Pod>(&self, map: &str) -> Result<T> {
+        let map: Array<&MapData, T> = Array::try_from(self.0.map(map).ok_or("no counts")?)?;
+        Ok(map.get(&0, 0)?)
     }
 
     /// Makes and sends a batch of frames, each with the length of this one.
@@ -60,43 +76,76 @@ impl Programs {
     }
 }
 
-/// Generator of UDP: one packet of each flow, then packets of random ones.
+/// Generator of UDP: one packet of each flow, then packets of random ones. A batch of frames is made
+/// by it; what leaves the router comes back as packets of other flows.
 pub struct FlowGenerator {
     programs: Programs,
     flows: u32,
     /// Flow with which the next length begins, or their number.
     next: u32,
     interface: u32,
-    frame: Vec<u8>,
+    /// Length of frames.
+    length: usize,
 }
 
 impl FlowGenerator {
-    /// Creates a generator that sends by an interface. Its program stays attached to an unused one.
+    /// Creates a generator that sends by an interface, with programs on the one where frames have
+    /// left the router, and on one that receives nothing.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses the program.
-    pub fn new(flows: u32, interface: u32, unused: &str) -> Result<Self> {
-        let programs = Programs::load("generate", unused)?;
-        Ok(Self { programs, flows, next: 0, interface, frame: Vec::new() })
+    /// Returns an error if the kernel refuses a program.
+    pub fn new(flows: u32, interface: u32, [sink, unused]: [&str; 2]) -> Result<Self> {
+        let mut programs = Programs::load("generate", unused)?;
+        programs.attach("circulate", sink)?;
+        Ok(Self { programs, flows, next: 0, interface, length: 0 })
     }
 
-    /// Sets the length of frames, without the frame check sequence. The first time, each flow gets
-    /// one.
+    /// Sets the length of frames, without the frame check sequence.
+    pub fn set_length(&mut self, length: usize) {
+        self.length = length;
+    }
+
+    /// Returns the number of packets that have left the router.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses it.
-    pub fn set_length(&mut self, length: usize) -> Result<()> {
-        self.frame = vec![0; length];
-        let next = std::mem::replace(&mut self.next, self.flows);
-        self.programs.set("settings", [self.flows, next, self.interface, length as u32 - 14])
+    pub fn passed(&self) -> Result<u64> {
+        let [all, _] = self.programs.get::<[u64; 2]>("passed")?;
+        Ok(all)
     }
 
-    /// Sends a batch.
+    /// Lets frames pass the router while `wait` runs, each once at least. The first time, each flow
+    /// gets one. Returns the number of packets.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses it.
-    pub fn send(&mut self) -> Result<()> {
-        self.programs.send("generate", &self.frame)
+    /// Returns the error of `wait`, or an error if packets are missing.
+    pub fn circulate(&mut self, wait: impl FnOnce(&Self) -> Result<()>) -> Result<u64> {
+        let [all_before, last_before] = self.programs.get::<[u64; 2]>("passed")?;
+        self.set(false)?;
+        self.next = self.flows;
+        self.programs.send("generate", &vec![0; self.length])?;
+        pinned(other_core(CPU), || {
+            wait(self)?;
+            self.set(true)?;
+            let end = Instant::now() + PATIENCE;
+            loop {
+                let [all, last] = self.programs.get::<[u64; 2]>("passed")?;
+                let left = last - last_before;
+                if left == u64::from(BATCH) {
+                    return Ok(all - all_before);
+                }
+                if Instant::now() > end {
+                    return Err(format!("{left} of {BATCH} frames have left the router").into());
+                }
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        })
+    }
+
+    fn set(&mut self, ends: bool) -> Result<()> {
+        let length = self.length as u32 - 14;
+        let settings = [self.flows, self.next, self.interface, length, u32::from(ends), 0];
+        self.programs.set("settings", settings)
     }
 }
 

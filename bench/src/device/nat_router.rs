@@ -1,7 +1,7 @@
 //! A router with NAT for UDP flows, all of which are established: Linux, the kernel tier of flows,
 //! or a lane on AF_XDP.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastlane::flow_tier::{InterfaceKind, KernelTier, TierHook, TierPort, XdpMode};
 use fastlane::mirror::flows::{FlowTier, TierFlow};
@@ -11,7 +11,7 @@ use fastlane_kernel::Interface;
 use crate::Result;
 use crate::device::frame_generator::FlowGenerator;
 use crate::device::router_lane::RouterLane;
-use crate::device::router_links::{BATCH, Direction, ROUTER_MAC, RouterLinks};
+use crate::device::router_links::{Direction, ROUTER_MAC, RouterLinks};
 use crate::device::translated_flows::{living_status, translated_flows};
 use crate::slices::{Contender, Slice};
 
@@ -91,29 +91,24 @@ impl NatRouter {
         let tier = (work == Work::KernelTier).then(|| tier(&links, flows)).transpose()?;
         let is_lane = work == Work::Lane;
         let lane = is_lane.then(|| RouterLane::start(links.ends(), flows)).transpose()?;
-        links.poll_by_threads()?;
         let sender = links.sender(Direction::ToServer)?;
-        let generator = FlowGenerator::new(flows, sender, links.unused())?;
+        let generator = FlowGenerator::new(flows, sender, [links.server(), links.unused()])?;
+        // Since they have programs.
+        links.poll_by_threads()?;
         let mut router = Self { links, generator, lane, _tier: tier };
-        router.set_length(64)?;
-        for _ in 0..flows.div_ceil(BATCH) {
-            router.batch()?;
-        }
+        router.set_length(64);
+        router.generator.circulate(|generator| {
+            while generator.passed()? < u64::from(flows) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        })?;
         Ok(router)
     }
 
     /// Sets the length of frames, with the frame check sequence that Linux does not show.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses it.
-    pub fn set_length(&mut self, length: usize) -> Result<()> {
-        self.generator.set_length(length - 4)
-    }
-
-    /// Sends a batch and waits until it was dropped by the sink. Returns its number of packets.
-    fn batch(&mut self) -> Result<u64> {
-        self.links.pass(Direction::ToServer, || self.generator.send())?;
-        Ok(u64::from(BATCH))
+    pub fn set_length(&mut self, length: usize) {
+        self.generator.set_length(length - 4);
     }
 
     fn cpu(&self) -> Result<u64> {
@@ -124,10 +119,11 @@ impl NatRouter {
 impl Contender for NatRouter {
     fn run(&mut self, length: Duration) -> Result<Slice> {
         self.links.enter()?;
-        let (cpu, end, mut packets) = (self.cpu()?, Instant::now() + length, 0);
-        while Instant::now() < end {
-            packets += self.batch()?;
-        }
+        let cpu = self.cpu()?;
+        let packets = self.generator.circulate(|_| {
+            std::thread::sleep(length);
+            Ok(())
+        })?;
         Ok(Slice { cpu: self.cpu()? - cpu, packets })
     }
 }

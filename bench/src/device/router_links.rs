@@ -5,9 +5,11 @@
 //! client ═ inside ─► NAPI thread ─► router ─► outside ═ server
 //! ```
 //!
-//! All take turns on one CPU: the generator, with real-time priority, fills the queue of a link,
-//! then sleeps until the router has polled it and the other side has dropped what left. So nobody
-//! wakes another one for each packet.
+//! All take turns on one CPU: a generator with real-time priority fills the queue of a link, so
+//! nobody wakes another one for each packet. Then it waits on another CPU until the router has
+//! polled the queue, and the other side has dropped what left or has sent it again. If it woke up
+//! where the router is, the kernel would count the router's time until its next turn as that of the
+//! waking thread (`rq_clock_skip_update`), as it cannot be interrupted while it polls.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -20,6 +22,7 @@ use std::time::{Duration, Instant};
 use fastlane_kernel::Interface;
 
 use crate::Result;
+use crate::device::cpu_time::{other_core, pinned};
 use crate::device::measured_program::cpu_of;
 use crate::device::napi_thread::{poll_by_thread, run, succeed};
 use crate::rivals::ffi;
@@ -128,6 +131,12 @@ impl RouterLinks {
         [&self.inside, &self.outside]
     }
 
+    /// Returns the name of the server's end.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
     /// Returns the name of an interface that receives nothing.
     #[must_use]
     pub fn unused(&self) -> &str {
@@ -178,19 +187,21 @@ impl RouterLinks {
         let end = Instant::now() + PATIENCE;
         let wanted = self.polled([&entrance, &sink])?.map(|it| it + u64::from(BATCH));
         send()?;
-        loop {
-            let polled = self.polled([&entrance, &sink])?;
-            if polled[0] >= wanted[0] && polled[1] >= wanted[1] {
-                return Ok(());
+        pinned(other_core(CPU), || {
+            loop {
+                let polled = self.polled([&entrance, &sink])?;
+                if polled[0] >= wanted[0] && polled[1] >= wanted[1] {
+                    return Ok(());
+                }
+                if Instant::now() > end {
+                    let missing = [wanted[0].saturating_sub(polled[0]), wanted[1] - polled[1]];
+                    return Err(
+                        format!("{entrance} and {sink}: {missing:?} packets are missing").into()
+                    );
+                }
+                std::thread::sleep(Duration::from_micros(50));
             }
-            if Instant::now() > end {
-                let missing = [wanted[0].saturating_sub(polled[0]), wanted[1] - polled[1]];
-                return Err(
-                    format!("{entrance} and {sink}: {missing:?} packets are missing").into()
-                );
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
+        })
     }
 
     /// Returns the numbers of packets that two ends have polled.

@@ -105,8 +105,8 @@ impl Duel {
         let (flows, works) = (self.flows, self.works);
         let mut comparisons = Vec::new();
         for length in LENGTHS {
-            self.ours.set_length(length)?;
-            self.rival.set_length(length)?;
+            self.ours.set_length(length);
+            self.rival.set_length(length);
             let mut pairs = Pairs::default();
             for number in 0..options.effort.pairs {
                 options.tell(&format!("firewall, {flows} flows, {length} B, {works:?}"), number);
