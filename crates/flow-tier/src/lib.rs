@@ -9,7 +9,8 @@
 //! reads counters by the pins, for tools.
 //!
 //! ```text
-//! flows      slots of a hash table: FlowKey, FlowRecord, entry, serial number, check
+//! flows      entry ─► FlowKey, FlowRecord, serial number, check; IPv4 in one cache line
+//! places     slots of a hash table, two in a word: entry, and bits of the hash
 //! homes      a bit for each slot that the hash of some flow names
 //! states     entry ─► counters, last packet, closing, remembered next hop; one for each CPU
 //! status     time until which flows may be forwarded; generation of the remembered hops
