@@ -76,8 +76,8 @@ impl Programs {
     }
 }
 
-/// Generator of UDP: one packet of each flow, then packets of random ones. A batch of frames is made
-/// by it; what leaves the router comes back as packets of other flows.
+/// Generator of UDP: one packet of each flow, then packets of random ones. It makes a batch of
+/// frames; what leaves the router comes back as packets of other flows.
 pub struct FlowGenerator {
     programs: Programs,
     flows: u32,

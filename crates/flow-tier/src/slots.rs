@@ -30,8 +30,8 @@ pub(crate) fn first_slots(capacity: usize) -> usize {
     capacity.saturating_mul(SLOTS_PER_FLOW)
 }
 
-/// Returns the number of slots for directions of flows. Behind those that a hash may have are so
-/// many that searches do not wrap around.
+/// Returns the number of slots for directions of flows: those that a hash may have, and as many
+/// behind them as a search looks at, so that it does not wrap around.
 fn slots_for(capacity: usize) -> usize {
     first_slots(capacity).saturating_add(MAX_PROBES)
 }
