@@ -17,6 +17,7 @@ mod kernel_tier;
 mod left_to_linux;
 mod rates;
 mod routes;
+mod standstill;
 mod survival;
 mod timeouts;
 mod tools;
