@@ -31,8 +31,30 @@ struct Received {
     displacement: u32,
 }
 
+/// How far a stream of numbered datagrams is.
+#[derive(Debug, Default)]
+struct Progress {
+    sent: AtomicU32,
+    /// Number after the greatest that has arrived.
+    arrived: AtomicU32,
+}
+
+impl Progress {
+    /// Returns the number of datagrams that were sent after the greatest that has arrived.
+    fn ahead(&self) -> u32 {
+        self.sent.load(Ordering::Relaxed) - self.arrived.load(Ordering::Relaxed)
+    }
+}
+
+/// Most datagrams between the hosts: fewer than the shortest queue takes, that of veth for packets
+/// of the kernel tier (256 frames). A queue that a router without a CPU leaves to fill loses none.
+const WINDOW: u32 = 200;
+
+/// Datagrams that are sent in a millisecond.
+const BATCH: u32 = 10;
+
 /// Receives numbered datagrams until `done` and nothing more comes.
-fn receive(socket: &UdpSocket, done: &AtomicBool) -> Received {
+fn receive(socket: &UdpSocket, done: &AtomicBool, progress: &Progress) -> Received {
     let (mut received, mut greatest) = (Received::default(), 0);
     socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a timeout");
     loop {
@@ -43,6 +65,7 @@ fn receive(socket: &UdpSocket, done: &AtomicBool) -> Received {
                 let number = u32::from_be_bytes(bytes);
                 received.duplicates += usize::from(!received.numbers.insert(number));
                 greatest = number.max(greatest);
+                progress.arrived.store(greatest + 1, Ordering::Relaxed);
                 received.displacement = received.displacement.max(greatest - number);
             }
             Err(_) if was_done => return received,
@@ -51,15 +74,20 @@ fn receive(socket: &UdpSocket, done: &AtomicBool) -> Received {
     }
 }
 
-/// Sends numbered datagrams, 10,000 per second, until `done`, and counts them in `sent`.
-fn send(udp: &Datagrams, done: &AtomicBool, sent: &AtomicU32) {
+/// Sends numbered datagrams, at most 10,000 per second, until `done`. It waits while as many as the
+/// window are on their way, but no longer than a second, as they may be lost.
+fn send(udp: &Datagrams, done: &AtomicBool, progress: &Progress) {
     let mut next = Instant::now();
     while !done.load(Ordering::Relaxed) {
-        for _ in 0..10 {
-            let number = sent.fetch_add(1, Ordering::Relaxed);
+        let full = Instant::now();
+        while progress.ahead() > WINDOW - BATCH && full.elapsed() < Duration::from_secs(1) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for _ in 0..BATCH {
+            let number = progress.sent.fetch_add(1, Ordering::Relaxed);
             udp.near.send_to(&u32::to_be_bytes(number), udp.to).expect("a route");
         }
-        // What a time without a CPU has delayed is not made up for: no queue overflows.
+        // What a time without a CPU has delayed is not made up for.
         next = Instant::now().max(next + Duration::from_millis(1));
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
@@ -73,20 +101,20 @@ fn during_stream(
     udp: &Datagrams,
     change: impl FnOnce(&mut Firewall, &dyn Fn() -> u32),
 ) {
-    let sent = AtomicU32::new(0);
+    let progress = Progress::default();
     let (sent_all, received_all) = (AtomicBool::new(false), AtomicBool::new(false));
     rustix::net::sockopt::set_socket_recv_buffer_size_force(&udp.far, 8 << 20).expect("as root");
     let received = std::thread::scope(|scope| {
-        let receiver = scope.spawn(|| receive(&udp.far, &received_all));
-        let sender = scope.spawn(|| send(udp, &sent_all, &sent));
+        let receiver = scope.spawn(|| receive(&udp.far, &received_all, &progress));
+        let sender = scope.spawn(|| send(udp, &sent_all, &progress));
         let end = (DropFlag(&sent_all), DropFlag(&received_all));
-        change(firewall, &|| sent.load(Ordering::Relaxed));
+        change(firewall, &|| progress.sent.load(Ordering::Relaxed));
         drop(end.0);
         sender.join().expect("it does not panic");
         drop(end.1);
         receiver.join().expect("it does not panic")
     });
-    let sent = sent.into_inner();
+    let sent = progress.sent.into_inner();
     println!("{sent} datagrams, displaced by up to {}", received.displacement);
     let lost = (0..sent).filter(|number| !received.numbers.contains(number)).count();
     let counted = fastlane_tests::routed::counters(&firewall.router, &[]);
