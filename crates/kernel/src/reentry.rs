@@ -39,8 +39,13 @@ const MOST_MTU: u32 = 65521;
 pub struct Reentry {
     method: Method,
     tap: TapName,
-    /// Redirecting program; `None` with `mirred`.
+    /// Program that redirects, or with `mirred` one that marks frames [for a
+    /// time](Self::enter_beside_both).
     program: Option<Program>,
+    /// Interface, once frames are redirected to it.
+    target: Option<Interface>,
+    /// Method before a time [beside both](Self::enter_beside_both).
+    before: Option<Method>,
 }
 
 /// Index and name of a TAP device.
@@ -62,7 +67,8 @@ impl Reentry {
         let index = link::index(&name).map_err(|error| {
             Error::kernel(format!("finding the index of {name}"), NET_ADMIN, error)
         })?;
-        Ok(Self { method, tap: TapName { index, name }, program: None })
+        let tap = TapName { index, name };
+        Ok(Self { method, tap, program: None, target: None, before: None })
     }
 
     /// Gives the TAP device the Ethernet address of the interface. Without that, Linux takes
@@ -102,11 +108,10 @@ impl Reentry {
             remove_mirred(self.tap.index, interface)?;
         }
         self.program = redirect(&self.tap, interface, self.method)?;
+        self.target = Some(interface.clone());
         Ok(())
     }
-}
 
-impl Reentry {
     /// Redirects to an interface by this method. Frames on their way are redirected by the former
     /// one or by this.
     ///
@@ -116,9 +121,12 @@ impl Reentry {
         check_mac(interface, method)?;
         self.follow_mac(interface)?;
         let before = std::mem::replace(&mut self.method, method);
+        let target = self.target.take(); // none until this has succeeded
+        let is_same = target.is_some_and(|it| it.index == interface.index);
         // The program comes before the filter of `mirred`, so both may be there. Older kernels
         // keep both in one queueing discipline.
         match (before, method) {
+            (Method::Mirred, Method::Mirred) if is_same => self.program = None,
             (Method::Redirect { .. }, Method::Mirred) if has_tcx() => {
                 redirect_by_mirred(self.tap.index, interface)?;
                 self.program = None;
@@ -133,7 +141,42 @@ impl Reentry {
                 self.program = redirect(&self.tap, interface, method)?;
             }
         }
+        (self.target, self.before) = (Some(interface.clone()), None);
         Ok(())
+    }
+
+    /// Enters so that neither generic-mode XDP on the interface nor an AF_PACKET port with this
+    /// mark sees the frame again: for a change to the method `next`, in which frames would
+    /// circulate by either one. Linux sees the mark while no AF_PACKET port removes it. Kernels
+    /// without tcx (before 6.6) go on as before.
+    ///
+    /// # Errors
+    /// Those of [`open`]. The call can be repeated.
+    pub fn enter_beside_both(&mut self, next: Method, mark: u32) -> Result<(), Error> {
+        let Some(interface) = self.target.as_ref().filter(|_| self.method != next && has_tcx())
+        else {
+            return Ok(());
+        };
+        check_mac(interface, Method::Mirred)?;
+        if self.method != Method::Mirred {
+            redirect_by_mirred(self.tap.index, interface)?;
+        }
+        self.before.get_or_insert(self.method);
+        self.method = Method::Mirred;
+        // Without an interface it marks frames, and the filter after it redirects them.
+        self.program = Some(reentry_program(&self.tap, mark, 0)?);
+        Ok(())
+    }
+
+    /// Enters by the method before a change that did not come about.
+    ///
+    /// # Errors
+    /// Those of [`open`].
+    pub fn enter_as_before(&mut self) -> Result<(), Error> {
+        match (self.before.take(), self.target.clone()) {
+            (Some(method), Some(interface)) => self.enter(&interface, method),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -157,13 +200,17 @@ fn redirect(
 ) -> Result<Option<Program>, Error> {
     match method {
         Method::Mirred => redirect_by_mirred(tap.index, interface).map(|()| None),
-        Method::Redirect { mark } => {
-            let settings = Settings { max_length: 0, mark, reenter_ifindex: interface.index };
-            let mut program = Program::load(&Rules::default(), settings)?;
-            program.attach_reenter(&tap.name)?;
-            Ok(Some(program))
-        }
+        Method::Redirect { mark } => reentry_program(tap, mark, interface.index).map(Some),
     }
+}
+
+/// Attaches the program that marks the frames of a TAP device and redirects them to an interface,
+/// if it has an index.
+fn reentry_program(tap: &TapName, mark: u32, interface: u32) -> Result<Program, Error> {
+    let settings = Settings { max_length: 0, mark, reenter_ifindex: interface };
+    let mut program = Program::load(&Rules::default(), settings)?;
+    program.attach_reenter(&tap.name)?;
+    Ok(program)
 }
 
 /// Opens re-entry queues of `interface`: a packet transmitted on one arrives on the interface, as
@@ -189,7 +236,8 @@ pub fn open(
     let (queues, tap) = (tap.queues, TapName { index: tap.index, name: tap.name });
     let program = redirect(&tap, interface, method)?;
     let queues = queues.into_iter().map(TapQueue::for_reentry).collect();
-    Ok((Reentry { method, tap, program }, queues))
+    let target = Some(interface.clone());
+    Ok((Reentry { method, tap, program, target, before: None }, queues))
 }
 
 /// Takes the re-entry queues that another process has opened, which has the [`Reentry`].

@@ -108,3 +108,44 @@ fn an_af_packet_port_does_not_see_its_own_frames_again() {
     queue.close(&mut pool);
     assert_eq!(pool.free(), pool.frames());
 }
+
+#[test]
+fn neither_xdp_nor_af_packet_sees_frames_again_during_a_change() {
+    let Some(_hosts) = Hosts::new("") else { return };
+    if !fastlane_steer::has_tcx() {
+        println!("SKIP neither_xdp_nor_af_packet_sees_frames_again_during_a_change: no tcx");
+        return;
+    }
+    let settings = AfPacketSettings { mark: MARK, ..AfPacketSettings::new(interface("d0")) };
+    let mut linux = Datagrams(bound_udp("0.0.0.0:40000", "d0"));
+    let (mirred, redirect) = (Method::Mirred, Method::Redirect { mark: MARK });
+    let (mut reentry, mut back) = reentry::open(&interface("d0"), mirred, 1).unwrap();
+    let mut device = Device::open(&settings, &Rules::default()).unwrap();
+    let mut queue = device.queue(PortId(0), 0).unwrap();
+    let (mut burst, mut pool) = (Burst::new(32), pool(64));
+    let mut enter = |what: &str| {
+        let received = reenter(&mut back[0], 20, &mut linux);
+        queue.receive(&mut burst, &mut pool);
+        let seen = burst.len();
+        burst.clear(&mut pool);
+        (what.to_owned(), received, seen)
+    };
+    let once = |what: &str| (what.to_owned(), 20, 0);
+    let again = enter("mirred");
+    assert_eq!(again.1, 0, "AF_PACKET takes them again: {again:?}");
+    reentry.enter_beside_both(redirect, MARK).unwrap();
+    assert_eq!(enter("beside both"), once("beside both"));
+    reentry.enter(&interface("d0"), redirect).unwrap();
+    assert_eq!(enter("redirect"), once("redirect"));
+    reentry.enter_beside_both(redirect, MARK).unwrap();
+    assert_eq!(enter("the same way"), once("the same way"));
+    reentry.enter_beside_both(mirred, MARK).unwrap();
+    assert_eq!(enter("beside both again"), once("beside both again"));
+    reentry.enter_as_before().unwrap();
+    assert_eq!(enter("as before"), once("as before"));
+    reentry.enter_beside_both(mirred, MARK).unwrap();
+    reentry.enter(&interface("d0"), mirred).unwrap();
+    assert_eq!(enter("mirred again").1, 0);
+    queue.close(&mut pool);
+    assert_eq!(pool.free(), pool.frames());
+}

@@ -486,16 +486,19 @@ int fastlane_select(struct __sk_buff *skb)
 	return fate == CLAIMED ? WHOLE_FRAME : 0;
 }
 
-// Re-entry TAP: a frame written to it arrives on the interface where it was received.
+// Re-entry TAP: a frame written to it arrives on the interface where it was received. Without an
+// interface in the settings it only gets the mark here, and a later filter redirects it.
 SEC("classifier")
 int fastlane_reenter(struct __sk_buff *skb)
 {
 	const struct steering *table = get_steering();
 
-	if (!table || !table->reenter_ifindex)
+	if (!table)
 		return TC_ACT_UNSPEC;
 	if (table->mark)
 		skb->mark = table->mark;
+	if (!table->reenter_ifindex)
+		return TC_ACT_UNSPEC;
 	add_to(REENTERED);
 	return bpf_redirect(table->reenter_ifindex, BPF_F_INGRESS);
 }

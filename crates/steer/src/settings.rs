@@ -8,7 +8,7 @@ pub struct Settings {
     pub max_length: u32,
     /// Mark (`skb->mark`, SO_MARK) of frames that re-enter; 0 for none.
     pub mark: u32,
-    /// Index of the interface on which frames re-enter; 0 for none.
+    /// Index of the interface on which frames re-enter; 0 to leave them to a later filter.
     pub reenter_ifindex: u32,
 }
 

@@ -7,6 +7,7 @@ use fastlane_kernel::reentry::{self, Method, Reentry};
 use fastlane_kernel::tap::TapQueue;
 
 use crate::agent::AgentClient;
+use crate::agent::records::REENTRY_MARK;
 
 /// Re-entry into the interface of a port, for the main thread, which follows the interface.
 #[derive(Debug)]
@@ -62,6 +63,25 @@ impl PortReentry {
             // The agent chooses the method; `fastlane switch` refuses its ports.
             Self::Agent(agent, number) => agent.redirect(*number, interface.index),
         }
+    }
+
+    /// Enters so that neither AF_XDP nor AF_PACKET sees the frames again, until it
+    /// [enters](Self::enter) in the manner of the next driver. The agent switches no ports.
+    ///
+    /// # Errors
+    /// The reason of the kernel.
+    pub(super) fn enter_beside_both(&mut self, next: Method) -> Result<(), String> {
+        let Self::Own(reentry) = self else { return Ok(()) };
+        reentry.enter_beside_both(next, REENTRY_MARK).map_err(|error| error.to_string())
+    }
+
+    /// Enters in the manner of the present driver, as the next one did not come about.
+    ///
+    /// # Errors
+    /// The reason of the kernel.
+    pub(super) fn enter_as_before(&mut self) -> Result<(), String> {
+        let Self::Own(reentry) = self else { return Ok(()) };
+        reentry.enter_as_before().map_err(|error| error.to_string())
     }
 
     /// Redirects to another interface, which has taken the place of a removed one.

@@ -4,10 +4,12 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use fastlane_kernel::Interface;
+use fastlane_kernel::reentry::Method;
 use fastlane_steer::Rules;
 
 use super::link_state::{Link, OfInterface};
 use super::port_device::PortDevice;
+use super::port_reentry::PortReentry;
 use super::reopened::{LaneMemory, Reopened, ReopenedDevice};
 use super::{Devices, af_packet, af_xdp, dpdk, memif};
 use crate::Error;
@@ -171,10 +173,31 @@ impl Devices {
         interface: &Interface,
     ) -> Result<(), String> {
         let Some(reentry) = self.reentry(usize::from(port.id.0)) else { return Ok(()) };
-        match port.driver {
-            Driver::AfPacket(_) => reentry.enter(interface, af_packet::REENTRY),
-            _ => reentry.enter(interface, af_xdp::REENTRY),
+        reentry.enter(interface, way_of(&port.driver))
+    }
+
+    /// Lets the path of a port into Linux enter beside its driver and the next one, if each would
+    /// see the packets of the other way again, until it [enters](Self::enter_by) in the manner of
+    /// the next one.
+    ///
+    /// # Errors
+    /// The kernel's refusal; packets labelled `Kernel` may arrive again and again during the
+    /// change.
+    pub(crate) fn enter_beside_both(&mut self, next: &PortPlan) -> Result<(), String> {
+        match self.reentry(usize::from(next.id.0)) {
+            Some(reentry) if next.driver.is_shared() => {
+                reentry.enter_beside_both(way_of(&next.driver))
+            }
+            _ => Ok(()),
         }
+    }
+
+    /// Lets the path of a port into Linux enter as before, as the change did not come about.
+    ///
+    /// # Errors
+    /// The kernel's refusal; packets labelled `Kernel` may be lost then.
+    pub(crate) fn enter_as_before(&mut self, port: usize) -> Result<(), String> {
+        self.reentry(port).map_or(Ok(()), PortReentry::enter_as_before)
     }
 
     /// Returns the descriptor that becomes readable when a DPDK device was removed, or `None`
@@ -187,6 +210,14 @@ impl Devices {
     /// Returns true if the DPDK device of a port was removed. Does not wait for the device.
     pub(crate) fn is_removed(&self, port: usize) -> bool {
         self.dpdk_links.iter().any(|(number, link)| *number == port && link.is_removed())
+    }
+}
+
+/// Returns the way into Linux on whose packets a driver does not come again.
+fn way_of(driver: &Driver) -> Method {
+    match driver {
+        Driver::AfPacket(_) => af_packet::REENTRY,
+        _ => af_xdp::REENTRY,
     }
 }
 

@@ -18,7 +18,9 @@ use super::switch_stage::{PortSwitch, Progress, Stage};
 use super::{PortMonitor, lock};
 use crate::config::plan::PortPlan;
 use crate::config::raw::Driver;
-use crate::open::{LaneMemory, Reopened, ReopenedDevice, open_beside, warn_of_missing_queues};
+use crate::open::{
+    Devices, LaneMemory, Reopened, ReopenedDevice, open_beside, warn_of_missing_queues,
+};
 use crate::port_switch::SwitchRequest;
 use crate::session::{Switch, SwitchReport};
 
@@ -97,7 +99,7 @@ impl PortMonitor<'_> {
                 Stage::Leaving(device)
             }
             None => {
-                let opened = self.open_beside(&switch.plan)?;
+                let opened = self.open_next(index, &switch.plan)?;
                 switch.record(&opened);
                 Stage::Connecting(Box::new(opened))
             }
@@ -106,6 +108,30 @@ impl PortMonitor<'_> {
         tracing::info!("port `{name}`: switching to {now}");
         self.ports[index].phase = Phase::Switching(Box::new(switch));
         Ok(())
+    }
+
+    /// Opens the next device of a port beside the present one. Packets labelled `Kernel` enter Linux
+    /// beside both.
+    fn open_next(&self, index: usize, next: &PortPlan) -> Result<Reopened, String> {
+        self.warn_of_entrance(index, |devices| devices.enter_beside_both(next));
+        self.open_beside(next).inspect_err(|_| self.enter_as_before(index))
+    }
+
+    /// Lets packets labelled `Kernel` enter Linux as before a switch that fails.
+    fn enter_as_before(&self, index: usize) {
+        let number = self.ports[index].number;
+        self.warn_of_entrance(index, |devices| devices.enter_as_before(number));
+    }
+
+    /// Changes the path of a port into Linux, and logs a refusal.
+    fn warn_of_entrance(
+        &self,
+        index: usize,
+        change: impl FnOnce(&mut Devices) -> Result<(), String>,
+    ) {
+        if let Err(reason) = change(&mut lock(self.around.devices)) {
+            tracing::warn!("port `{}`: its path into Linux: {reason}", self.ports[index].plan.name);
+        }
     }
 
     /// Returns the settings of a port with another driver, and the rules in force.
@@ -299,6 +325,8 @@ impl PortMonitor<'_> {
         if switch.silence.is_some() {
             // As after a removal, it is reopened when that is possible.
             (port.phase, port.since, port.is_removed) = (Phase::Closed, Instant::now(), true);
+        } else {
+            self.enter_as_before(index);
         }
     }
 
