@@ -31,7 +31,7 @@ struct Received {
     displacement: u32,
 }
 
-/// How far a stream of numbered datagrams is.
+/// Numbers that a stream of datagrams has reached.
 #[derive(Debug, Default)]
 struct Progress {
     sent: AtomicU32,

@@ -110,8 +110,8 @@ impl PortMonitor<'_> {
         Ok(())
     }
 
-    /// Opens the next device of a port beside the present one. Packets labelled `Kernel` enter Linux
-    /// beside both.
+    /// Opens the next device of a port beside the present one. Packets labelled `Kernel` enter
+    /// Linux beside both.
     fn open_next(&self, index: usize, next: &PortPlan) -> Result<Reopened, String> {
         self.warn_of_entrance(index, |devices| devices.enter_beside_both(next));
         self.open_beside(next).inspect_err(|_| self.enter_as_before(index))
