@@ -124,7 +124,9 @@ fn what_is_labelled_for_linux_enters_by_the_way_of_the_present_driver() {
     let application = Application::start(&lab, &lab.left, program, configuration);
     reaches_linux(&lab);
     let received = || application.totals().wire("received_packets");
-    for mechanism in [Mechanism::Packet, Mechanism::XdpNative, Mechanism::Packet] {
+    let (packet, native, generic) =
+        (Mechanism::Packet, Mechanism::XdpNative, Mechanism::XdpGeneric);
+    for mechanism in [packet, native, packet, generic] {
         let before = received();
         // With a deadline it does not end before it has all replies, be they late.
         let arguments = ["ping", "-i", "0.01", "-c", "300", "-w", "60", LEFT];
@@ -141,8 +143,10 @@ fn what_is_labelled_for_linux_enters_by_the_way_of_the_present_driver() {
         let all: Vec<u32> = (1..=300).collect();
         assert_eq!(numbers, all, "{mechanism:?}: none lost, none twice: {}", ended.stdout);
         // A packet for Linux would come again and again where it enters by the way of the other.
+        let sent = ended.stdout.lines().find_map(|it| it.split_once(" packets transmitted"));
+        let sent: u64 = sent.and_then(|(count, _)| count.parse().ok()).expect("a number");
         let seen = received() - before;
-        assert!((300..400).contains(&seen), "{mechanism:?}: the application saw {seen} packets");
+        assert!(seen < sent + 100, "{mechanism:?}: the application saw {seen} packets of {sent}");
         reaches_linux(&lab);
     }
     application.stop();

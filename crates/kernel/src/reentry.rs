@@ -108,7 +108,7 @@ impl Reentry {
             remove_mirred(self.tap.index, interface)?;
         }
         self.program = redirect(&self.tap, interface, self.method)?;
-        self.target = Some(interface.clone());
+        (self.target, self.before) = (Some(interface.clone()), None);
         Ok(())
     }
 

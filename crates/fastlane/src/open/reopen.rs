@@ -213,7 +213,7 @@ impl Devices {
     }
 }
 
-/// Returns the way into Linux on whose packets a driver does not come again.
+/// Returns the way into Linux whose packets a driver does not receive again.
 fn way_of(driver: &Driver) -> Method {
     match driver {
         Driver::AfPacket(_) => af_packet::REENTRY,
