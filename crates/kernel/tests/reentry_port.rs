@@ -133,11 +133,11 @@ fn neither_xdp_nor_af_packet_sees_frames_again_during_a_change() {
         queue.receive(&mut burst, &mut pool);
         let by_af_packet = burst.len() as u64;
         burst.clear(&mut pool);
-        Seen { by_linux, by_xdp: xdp.counts().unwrap().uncovered - before, by_af_packet }
+        Arrivals { by_linux, by_xdp: xdp.counts().unwrap().uncovered - before, by_af_packet }
     };
-    let once = Seen { by_linux: 20, by_xdp: 0, by_af_packet: 0 };
-    let again_by_af_packet = Seen { by_linux: 0, by_af_packet: 20, ..once };
-    let again_by_xdp = Seen { by_xdp: 20, ..once };
+    let once = Arrivals { by_linux: 20, by_xdp: 0, by_af_packet: 0 };
+    let again_by_af_packet = Arrivals { by_linux: 0, by_af_packet: 20, ..once };
+    let again_by_xdp = Arrivals { by_xdp: 20, ..once };
     assert_eq!(enter_20(), again_by_af_packet, "by mirred");
     reentry.enter_beside_both(redirect, MARK).unwrap();
     assert_eq!(enter_20(), once, "from mirred to the redirection");
@@ -156,9 +156,9 @@ fn neither_xdp_nor_af_packet_sees_frames_again_during_a_change() {
     assert_eq!(pool.free(), pool.frames());
 }
 
-/// Frames that re-entered, by receiver.
+/// Numbers of frames that re-entered, by receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
+struct Arrivals {
     by_linux: u64,
     by_xdp: u64,
     by_af_packet: u64,
