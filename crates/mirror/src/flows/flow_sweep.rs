@@ -6,6 +6,11 @@ use super::TierTotals;
 use super::flow_table::TrackedFlow;
 use crate::conntrack::{Connection, ConntrackChange, Status, TcpFlags, TcpProgress, TcpState};
 
+const SECOND: u64 = 1_000_000_000;
+/// Time after which Linux marks UDP with packets in both directions as assured by its next packet,
+/// in nanoseconds (`nf_conntrack_udp_packet` in `net/netfilter/nf_conntrack_proto_udp.c`).
+const ASSURED_AFTER: u64 = 2 * SECOND;
+
 /// Timeouts of connections that are in use, in seconds (`net.netfilter.nf_conntrack_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowTimeouts {
@@ -101,7 +106,6 @@ impl FlowTimeouts {
         totals: TierTotals,
         now: u64,
     ) -> Option<ConntrackChange> {
-        const SECOND: u64 = 1_000_000_000;
         let TierTotals { octets, last_seen, .. } = totals;
         let mut change = flow.change();
         change.be_liberal = flow.must_be_liberal(octets);
@@ -110,16 +114,19 @@ impl FlowTimeouts {
         }
         let full = u64::from(self.of(flow));
         let expiry = flow.reported + u64::from(flow.timeout) * SECOND;
+        // Others are removed when the table of Linux is full.
+        let is_unassured = flow.status.has(Status::SEEN_REPLY) && !flow.status.has(Status::ASSURED);
         // Half of the time is left: that is often enough, and Linux is not told of each packet. Or
         // the timeout has been lowered, and a packet came since: Linux would have applied it.
-        let is_due = expiry < now + full * SECOND / 2 || u64::from(flow.timeout) > full;
+        let is_due = expiry < now + full * SECOND / 2
+            || u64::from(flow.timeout) > full
+            || is_unassured && last_seen > flow.reported + ASSURED_AFTER;
         if last_seen > flow.reported && is_due {
             let idle = now.saturating_sub(last_seen) / SECOND;
             let timeout = full.saturating_sub(idle).max(1) as u32;
             change.timeout = Some(timeout);
             (flow.timeout, flow.reported) = (timeout, now);
-            // Linux marks UDP as assured once it has lasted, so that it is not removed early.
-            if flow.status.has(Status::SEEN_REPLY) && !flow.status.has(Status::ASSURED) {
+            if is_unassured {
                 flow.status.0 |= Status::ASSURED;
                 change.status = Some(flow.status.0);
             }
@@ -202,22 +209,42 @@ mod tests {
         assert_eq!(timeouts.by_policy(&it), None);
     }
 
-    #[test]
-    fn a_lowered_timeout_holds_from_the_next_packet_on() {
-        const SECOND: u64 = 1_000_000_000;
-        let it = connection(libc::IPPROTO_TCP, ASSURED, 432_000);
-        let mut flow = TrackedFlow {
-            keys: FlowKey::of(&it),
+    /// Returns the flow of a connection that was reported 100 seconds after the start of the clock.
+    fn flow(it: &Connection) -> TrackedFlow {
+        TrackedFlow {
+            keys: FlowKey::of(it),
             entries: [None; 2],
             id: it.id,
             status: it.status,
-            timeout: 432_000,
+            timeout: it.timeout.unwrap(),
             reported: 100 * SECOND,
             policy_timeout: None,
             liberal_at: 0,
             is_unproven: false,
             closing: Closing::default(),
+        }
+    }
+
+    #[test]
+    fn udp_that_has_lasted_is_assured_however_long_its_timeout_is() {
+        let timeouts = FlowTimeouts { udp: 3600, udp_stream: 3600, ..FlowTimeouts::default() };
+        let status_after = |status, last_seen: u64| {
+            let mut flow = flow(&connection(libc::IPPROTO_UDP, status, 3600));
+            let totals = TierTotals { last_seen: last_seen * SECOND, ..TierTotals::default() };
+            let mut refresh = || timeouts.refresh(&mut flow, totals, last_seen * SECOND);
+            let change = refresh();
+            assert_eq!(refresh(), None, "Linux knows");
+            change.and_then(|it| it.status)
         };
+        assert_eq!(status_after(REPLIED, 102), None, "not yet for Linux either");
+        assert_eq!(status_after(REPLIED, 103), Some(ASSURED));
+        assert_eq!(status_after(ASSURED, 103), None);
+        assert_eq!(status_after(Status::CONFIRMED, 103), None, "nobody has answered");
+    }
+
+    #[test]
+    fn a_lowered_timeout_holds_from_the_next_packet_on() {
+        let mut flow = flow(&connection(libc::IPPROTO_TCP, ASSURED, 432_000));
         let timeouts = FlowTimeouts { tcp: 3600, ..FlowTimeouts::default() };
         let mut timeout_after = |last_seen: u64, now: u64| {
             let totals = TierTotals { last_seen: last_seen * SECOND, ..TierTotals::default() };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -204,24 +205,28 @@ fn a_timeout_is_refreshed_in_time_and_only_for_flows_in_use() {
         (found.timeout.unwrap(), found.status.has(4))
     };
     let start = now();
-    // A lane sees a packet of one flow 40 seconds later; the clock of this test runs ahead.
+    // The clock of this test runs ahead.
     let at = |seconds: u64| start + seconds * 1_000_000_000;
-    FlowState::new(rig.state.lane(0).at(entry)).see(at(40));
-    for second in 1..=20 {
-        follower.step(at(second)).unwrap();
-    }
-    assert_eq!(follower.statistics().refreshed, 0, "more than half of the time is left");
-    for second in 21..=45 {
-        follower.step(at(second)).unwrap();
-    }
-    assert_eq!(follower.statistics().refreshed, 1);
-    let (left, is_assured) = timeout(&used);
+    let see = |second| FlowState::new(rig.state.lane(0).at(entry)).see(at(second));
+    let mut refreshed_in = |seconds: RangeInclusive<u64>| {
+        let before = follower.statistics().refreshed;
+        seconds.for_each(|second| follower.step(at(second)).unwrap());
+        follower.statistics().refreshed - before
+    };
+    see(1);
+    assert_eq!(refreshed_in(1..=11), 0, "more than half of the time is left");
+    assert!(!timeout(&used).1);
+    see(10);
+    assert_eq!(refreshed_in(12..=22), 1, "it has lasted");
     // Less the time since the packet: it expires 60 seconds after that one.
+    let (left, is_assured) = timeout(&used);
     assert!((48..=60).contains(&left), "{left}");
     assert!(is_assured);
+    see(30);
+    assert_eq!(refreshed_in(23..=39), 0, "more than half of the time is left");
+    assert_eq!(refreshed_in(40..=55), 1);
+    let (left, _) = timeout(&used);
+    assert!((35..=50).contains(&left), "{left}");
     assert!(!timeout(&entries[1].0).1, "the idle one is left alone");
-    for second in 46..=60 {
-        follower.step(at(second)).unwrap();
-    }
-    assert_eq!(follower.statistics().refreshed, 1, "no packet, no refresh");
+    assert_eq!(refreshed_in(56..=80), 0, "no packet, no refresh");
 }
