@@ -229,7 +229,7 @@ impl OpenQueue {
     fn congestion(&mut self) -> Congestion {
         let waiting = self.rings.receive.pending();
         let before = std::mem::replace(&mut self.backlog, waiting);
-        match (4 * waiting as usize >= 3 * self.receive_quota, waiting >= before) {
+        match (4 * waiting as usize >= self.receive_quota, waiting >= before) {
             (false, _) => Congestion::None,
             (true, false) => Congestion::Falling,
             (true, true) => Congestion::Rising,

@@ -54,8 +54,8 @@ fn the_tail_comes_back() {
 }
 
 #[test]
-fn a_ring_that_is_nearly_full_and_becomes_fuller_is_congested() {
-    in_namespace("a_ring_that_is_nearly_full_and_becomes_fuller_is_congested", || {
+fn a_ring_that_is_a_quarter_full_and_becomes_fuller_is_congested() {
+    in_namespace("a_ring_that_is_a_quarter_full_and_becomes_fuller_is_congested", || {
         veth("ours", "peer", 1);
         let mut peer = wire("peer");
         let mut pool = pool(2048);
@@ -82,9 +82,9 @@ fn a_ring_that_is_nearly_full_and_becomes_fuller_is_congested() {
         arrive(96);
         assert_eq!(receive(queue), (32, Congestion::Rising));
         assert_eq!(receive(queue), (32, Congestion::Falling));
-        // Half of it is no reason, whatever comes.
+        // A fifth of it is no reason, whatever comes.
         while receive(queue).0 == 32 {}
-        arrive(room / 2);
+        arrive(room / 5);
         assert_eq!(receive(queue), (32, Congestion::None));
         arrive(64);
         assert_eq!(receive(queue), (32, Congestion::None));

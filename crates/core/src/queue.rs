@@ -31,12 +31,13 @@ pub struct Sent {
 /// Use of a queue's room for arrivals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Congestion {
-    /// There is room.
+    /// Less than a quarter of it is in use.
     #[default]
     None,
-    /// Most of it is in use, but less than at the last call.
+    /// More is in use, but less than at the last call.
     Falling,
-    /// Most of it is in use, and not less than at the last call: the device will soon drop packets.
+    /// More is in use, and not less than at the last call: packets wait, and the device may soon
+    /// drop some.
     Rising,
 }
 

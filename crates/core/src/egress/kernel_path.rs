@@ -5,6 +5,7 @@ use fastlane_table::counters::PortCounter;
 
 use super::{Egress, Exit, KernelPeer};
 use crate::packet::same_run;
+use crate::turn::now;
 use crate::{Burst, Packet, Pool};
 
 impl Egress {
@@ -49,7 +50,12 @@ impl Egress {
         self.kernel_left -= within.len();
         let mut tried = within.len();
         if !within.is_empty() {
+            // The clock costs 25 ns, so it is read only if the time matters.
+            let begin = self.kernel_share.is_congested().then(now);
             sent += slot.queue.transmit(within, pool).packets;
+            if let Some(begin) = begin {
+                self.kernel_share.note_time(now() - begin, tried);
+            }
         }
         for packet in beyond {
             if self.control_left > 0 && is_control(packet.bytes()) {

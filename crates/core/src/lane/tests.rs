@@ -172,7 +172,7 @@ fn a_full_queue_is_flushed_once_and_the_rest_is_counted() {
 
 #[test]
 fn linux_gets_less_from_a_congested_queue_if_there_are_packets_of_others() {
-    for (others, shares) in [(true, [8, 4, 2, 1, 1]), (false, [8; 5])] {
+    for (others, shares) in [(true, [8, 4, 2, 1, 0]), (false, [8; 5])] {
         let mut number = 0;
         let app = move |_: &mut Packet| {
             number += 1;
@@ -185,9 +185,10 @@ fn linux_gets_less_from_a_congested_queue_if_there_are_packets_of_others() {
             bench.count(0, PortCounter::ToKernelPackets) - before
         };
         assert_eq!(std::array::from_fn(|_| turn()), shares);
-        // It is not congested any more.
+        // It is not congested any more. Two halves make a packet.
         assert_eq!(turn(), if others { 2 } else { 8 });
-        assert_eq!(turn(), if others { 3 } else { 8 });
+        assert_eq!(turn(), if others { 2 } else { 8 });
+        assert_eq!(turn(), if others { 4 } else { 8 });
         assert_eq!(lane.close(), 0);
     }
 }
