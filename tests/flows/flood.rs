@@ -39,7 +39,7 @@ table ip nat {
   }
 }";
 
-/// Rounds with the router, and as many with Linux alone.
+/// Rounds at full rate with the router, and as many with Linux alone.
 const ROUNDS: usize = 3;
 
 /// Time for which a CPU may stand still in a round with losses, and the number of rounds in which
@@ -47,20 +47,22 @@ const ROUNDS: usize = 3;
 const STANDSTILL: Duration = Duration::from_millis(10);
 const NOT_COUNTED: usize = 10;
 
-/// A round of datagrams beside a flood.
+/// A round of datagrams beside a flood, or several together.
+#[derive(Default)]
 struct Round {
+    datagrams: u32,
     lost: u32,
     attempts: u32,
     /// Datagrams that the router has forwarded itself, and attempts that it has left to Linux.
     counts: [u64; 2],
 }
 
-/// Datagrams of all flows, 5,000 per second, and attempts per millisecond beside them. A lane reads
-/// both from one ring, so what it does not read in time is lost of both.
-fn load() -> (u32, u32) {
+/// Number of rounds, datagrams of all flows in each, 5,000 per second, and attempts per millisecond
+/// beside them. A lane reads both from one ring, so what it does not read in time is lost of both.
+fn load() -> (usize, u32, u32) {
     match std::env::var_os("FASTLANE_SOAK") {
-        Some(_) => (1_000_000, 20),
-        None => (20_000, 5),
+        Some(_) => (20, 50_000, 20),
+        None => (1, 20_000, 5),
     }
 }
 
@@ -185,6 +187,22 @@ impl Established {
         Some(Self { firewall, udp, flows })
     }
 
+    /// Runs a number of rounds that count. Returns them together.
+    #[track_caller]
+    fn rounds(&self, number: usize, round: impl Fn() -> Round) -> Round {
+        let mut all = Round::default();
+        for _ in 0..number {
+            let it = self.counted(&round);
+            all.datagrams += it.datagrams;
+            all.lost += it.lost;
+            all.attempts += it.attempts;
+            for (all, it) in all.counts.iter_mut().zip(it.counts) {
+                *all += it;
+            }
+        }
+        all
+    }
+
     /// Runs rounds until one loses nothing or no CPU has stood still in it.
     #[track_caller]
     fn counted(&self, round: impl Fn() -> Round) -> Round {
@@ -206,12 +224,11 @@ impl Established {
         per_millisecond: Option<u32>,
         count: impl Fn() -> [u64; 2],
     ) -> Round {
-        self.counted(|| {
-            let before = count();
-            let (lost, attempts) = self.try_beside_flood(datagrams, per_millisecond);
-            let after = count();
-            Round { lost, attempts, counts: [after[0] - before[0], after[1] - before[1]] }
-        })
+        let before = count();
+        let (lost, attempts) = self.try_beside_flood(datagrams, per_millisecond);
+        let after = count();
+        let counts = [after[0] - before[0], after[1] - before[1]];
+        Round { datagrams, lost, attempts, counts }
     }
 
     fn counts(&self) -> [u64; 2] {
@@ -267,11 +284,13 @@ fn prefer(cpu: usize, nice: i32, thread: &str) {
 fn a_flood_of_attempts_takes_nothing_from_established_flows(tier: Tier) {
     let Some(it) = Established::new(tier, "flood", MASQUERADE_NEAR) else { return };
     let firewall = &it.firewall;
-    let (datagrams, per_millisecond) = load();
-    let alone = || Round { lost: lost(&it.flows, &it.udp, datagrams), attempts: 0, counts: [0; 2] };
-    let control = it.counted(alone).lost;
-    let Round { lost: beside, attempts, counts: [fast, seen] } =
-        it.beside_flood(datagrams, Some(per_millisecond), || it.counts());
+    let (rounds, datagrams, per_millisecond) = load();
+    let alone =
+        || Round { datagrams, lost: lost(&it.flows, &it.udp, datagrams), ..Round::default() };
+    let control = it.rounds(rounds, alone).lost;
+    let beside_flood = || it.beside_flood(datagrams, Some(per_millisecond), || it.counts());
+    let Round { datagrams, lost: beside, attempts, counts: [fast, seen] } =
+        it.rounds(rounds, beside_flood);
     println!("{attempts} attempts, {seen} seen; lost without {control}, beside them {beside}");
     let counted = fastlane_tests::routed::counters(&firewall.router, &[]);
     assert!(
@@ -295,29 +314,25 @@ fn a_flood_at_full_rate_takes_nothing_that_linux_alone_keeps(tier: Tier) {
         prefer(last, -20, &it.firewall.router.totals().lane(0, "thread").to_string());
     }
     let rounds = |who: &str, count: &dyn Fn() -> [u64; 2]| {
-        let (mut lost, mut attempts, mut fast) = (0, 0, 0);
-        for _ in 0..ROUNDS {
-            let round = it.beside_flood(datagrams, full_rate(tier), count);
-            lost += round.lost;
-            attempts += round.attempts;
-            fast += round.counts[0];
-        }
-        println!("{who}: {lost} lost of {}, {attempts} attempts", ROUNDS as u32 * datagrams);
-        (lost, fast)
+        let it = it.rounds(ROUNDS, || it.beside_flood(datagrams, full_rate(tier), count));
+        println!("{who}: {} lost of {}, {} attempts", it.lost, it.datagrams, it.attempts);
+        it
     };
-    let (beside, fast) = rounds("the router", &|| it.counts());
+    let with = rounds("the router", &|| it.counts());
+    let beside = with.lost;
     let counted = match tier {
         Tier::Lanes => format!("{:?}", it.firewall.router.totals().drops("wire0")),
         _ => format!("{:?}", fastlane_tests::routed::counters(&it.firewall.router, &[])),
     };
     println!("{counted}");
-    let least = u64::from(ROUNDS as u32 * datagrams - beside) * 99 / 100;
+    let fast = with.counts[0];
+    let least = u64::from(with.datagrams - beside) * 99 / 100;
     assert!(fast >= least, "established flows stay fast: {fast}; {counted}");
     assert_eq!(it.firewall.flows(&[]).len(), FLOWS);
     // Without the router Linux carries all.
     it.firewall.router.process.signal(rustix::process::Signal::TERM);
     let session = it.firewall.router.session().to_string_lossy().into_owned();
     eventually("the router has ended", || fastlane::slow::attach(&session).is_err());
-    let (control, _) = rounds("Linux alone", &|| [0; 2]);
+    let control = rounds("Linux alone", &|| [0; 2]).lost;
     assert!(beside <= control, "{beside} lost, {control} by Linux alone; {counted}");
 }
