@@ -6,7 +6,7 @@ use fastlane_tests::routed::FAR;
 use fastlane_tests::{LEFT_MAC, Mechanism, PATIENCE, eventually};
 use serde_json::json;
 
-use super::firewall::{Firewall, MASQUERADE, RULES, Setup, Tier, canonical, for_each_tier};
+use super::firewall::{Firewall, MASQUERADE, RING, RULES, Setup, Tier, canonical, for_each_tier};
 
 for_each_tier!(
     r6_masquerade_of_tcp_and_udp_is_done_by_the_tier,
@@ -26,7 +26,7 @@ fn r6_masquerade_of_tcp_and_udp_is_done_by_the_tier(tier: Tier) {
         }
         let flows = json!({ "capacity": 1024 });
         let rules = [RULES, MASQUERADE];
-        let setup = Setup { tier, mechanism, lanes: 1 };
+        let setup = Setup { tier, mechanism, lanes: 1, ring: RING };
         let Some(mut firewall) = Firewall::on(setup, "r6", &rules, flows) else { return };
         // Another address than that of the network, which would leave checksums as they are:
         // 10.77.0.2 and 10.78.0.1 have the same sum.
@@ -56,7 +56,8 @@ fn r6_masquerade_of_tcp_and_udp_is_done_by_the_tier(tier: Tier) {
 #[test]
 fn r6_several_lanes_share_the_flows() {
     let (flows, rules) = (json!({ "capacity": 1024 }), [RULES, MASQUERADE]);
-    let setup = Setup { tier: Tier::Lanes, mechanism: Mechanism::XdpNative, lanes: 2 };
+    let mechanism = Mechanism::XdpNative;
+    let setup = Setup { tier: Tier::Lanes, mechanism, lanes: 2, ring: RING };
     let Some(mut firewall) = Firewall::on(setup, "r6-lanes", &rules, flows) else { return };
     firewall.start_offload();
     let mut connections: Vec<_> = (8080..8088).map(|port| firewall.connect(port)).collect();

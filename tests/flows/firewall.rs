@@ -40,7 +40,7 @@ table ip nat {
 }";
 
 /// Size of the router's rings in frames: enough for a time without a CPU on a loaded machine.
-const RING: u32 = 4096;
+pub(crate) const RING: u32 = 4096;
 
 /// Tier of all ports of a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,12 +110,13 @@ pub(crate) struct Firewall {
     pins: Option<Pins>,
 }
 
-/// Tier, mechanism and number of lanes of a router.
+/// Tier, mechanism, number of lanes and frames of the rings of a router.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) tier: Tier,
     pub(crate) mechanism: Mechanism,
     pub(crate) lanes: usize,
+    pub(crate) ring: u32,
 }
 
 /// Settings of flows in which a change of the rules leaves the marks.
@@ -146,13 +147,14 @@ impl Firewall {
         rules: &[&str],
         flows: Value,
     ) -> Option<Self> {
-        Self::on(Setup { tier, mechanism: Mechanism::XdpNative, lanes: 1 }, story, rules, flows)
+        let setup = Setup { tier, mechanism: Mechanism::XdpNative, lanes: 1, ring: RING };
+        Self::on(setup, story, rules, flows)
     }
 
     /// Starts a router without its slow path on a mechanism, with a number of lanes.
     #[track_caller]
     pub(crate) fn on(setup: Setup, story: &str, rules: &[&str], mut flows: Value) -> Option<Self> {
-        let Setup { tier, mechanism, lanes } = setup;
+        let Setup { tier, mechanism, lanes, ring } = setup;
         let routed = Routed::with_queues(story, lanes)?;
         let pins = match tier {
             Tier::Lanes => None,
@@ -180,12 +182,12 @@ impl Firewall {
             let mut driver = mechanism.on(wire);
             match driver.get_mut("af-xdp") {
                 Some(xdp) => {
-                    xdp["receive-ring"] = json!(RING);
+                    xdp["receive-ring"] = json!(ring);
                     if tier == Tier::Ingress {
                         xdp["mode"] = json!("auto");
                     }
                 }
-                None => driver["af-packet"]["ring"] = json!(RING),
+                None => driver["af-packet"]["ring"] = json!(ring),
             }
             let tier = match tier {
                 Tier::Lanes => "lanes",
@@ -198,7 +200,7 @@ impl Firewall {
             json!({"driver": driver, "steer": steer, "lane-by": "rss", "tier": tier})
         };
         let mut configuration = json!({
-            "lanes": {"frames": 6 * RING},
+            "lanes": {"frames": 6 * ring},
             "ports": {"wire0": port("wire0"), "wire1": port("wire1"), "wire2": port("wire2")},
             "mirror": {},
             "metrics": {},

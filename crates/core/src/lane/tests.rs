@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use fastlane_table::counters::{Counters, PortCounter};
 use fastlane_table::{Readers, SharedMemory};
@@ -20,6 +21,8 @@ struct Wire {
     arrivals: VecDeque<usize>,
     port: PortId,
     space: usize,
+    /// Time that it takes to send a packet.
+    pace: Duration,
     held: Vec<Frame>,
     sent: Arc<AtomicUsize>,
 }
@@ -39,6 +42,9 @@ impl Queue for Wire {
     }
 
     fn transmit(&mut self, packets: &mut [Packet], _: &mut Pool) -> Sent {
+        if !self.pace.is_zero() {
+            std::thread::sleep(self.pace * packets.len() as u32);
+        }
         let mut sent = Sent::default();
         for packet in packets {
             if self.held.len() == self.space {
@@ -93,7 +99,8 @@ fn lane<A: App>(app: A, arrivals: &[usize], space: usize) -> (Lane<A>, Bench) {
     let wire = |port: usize, arrivals: &[usize], space| -> Box<dyn Queue> {
         let sent = Arc::clone(&sent[port]);
         let arrivals = arrivals.iter().copied().collect();
-        Box::new(Wire { arrivals, port: PortId(port as u16), space, held: Vec::new(), sent })
+        let (port, held) = (PortId(port as u16), Vec::new());
+        Box::new(Wire { arrivals, port, space, pace: Duration::ZERO, held, sent })
     };
     let kernel = KernelPath { queue: wire(2, &[], 1000), receives: false };
     let port = |number, queues, kernel| Port {
@@ -191,6 +198,29 @@ fn linux_gets_less_from_a_congested_queue_if_there_are_packets_of_others() {
         assert_eq!(turn(), if others { 4 } else { 8 });
         assert_eq!(lane.close(), 0);
     }
+}
+
+#[test]
+fn linux_gets_less_of_its_own_too_if_it_takes_long() {
+    let arrivals = [60; CONGESTED + 32 * 40];
+    let (mut lane, bench) = lane(|_: &mut Packet| Verdict::Kernel, &arrivals, 1000);
+    let peer = Wire {
+        arrivals: VecDeque::new(),
+        port: PortId(0),
+        space: 1000,
+        pace: Duration::from_micros(20),
+        held: Vec::new(),
+        sent: Arc::default(),
+    };
+    lane.egress.ports.kernel_peers[0].slot.queue = Box::new(peer);
+    let mut turn = || {
+        let before = bench.count(0, PortCounter::ToKernelPackets);
+        lane.turn();
+        bench.count(0, PortCounter::ToKernelPackets) - before
+    };
+    assert_eq!(std::array::from_fn(|_| turn()), [8; 32]);
+    assert_eq!(std::array::from_fn(|_| turn()), [4, 2, 1]);
+    assert_eq!(lane.close(), 0);
 }
 
 #[test]
@@ -489,6 +519,7 @@ fn linux_is_looked_at_at_once_without_work_and_now_and_then_with_it() {
             arrivals: VecDeque::from([60; 3]),
             port: PortId(0),
             space: 0,
+            pace: Duration::ZERO,
             held: Vec::new(),
             sent: Arc::default(),
         };
@@ -532,6 +563,7 @@ fn a_lane_without_layers_calls_one_that_is_attached_later() {
         arrivals: std::iter::repeat_n(60, 96).collect(),
         port: PortId(0),
         space: 1000,
+        pace: Duration::ZERO,
         held: Vec::new(),
         sent: Arc::default(),
     };
@@ -576,7 +608,7 @@ fn a_lane_waits_for_interrupts_only_while_each_of_its_queues_has_one() {
     };
     let polled = || -> Box<dyn Queue> {
         let (arrivals, port, sent) = (VecDeque::new(), PortId(0), Arc::default());
-        Box::new(Wire { arrivals, port, space: 1, held: Vec::new(), sent })
+        Box::new(Wire { arrivals, port, space: 1, pace: Duration::ZERO, held: Vec::new(), sent })
     };
     let counters = Counters::create(1, 1).unwrap();
     let pool = Pool::new(SharedMemory::create("lane-test", 16 * 2048).unwrap(), 2048, 192);
