@@ -261,8 +261,8 @@ impl Established {
         })
     }
 
-    /// Gives the near host's link a queue of 1,000 packets, in front of the 256 of a veth pair. Since
-    /// Linux 6.16 a full veth pair makes its queueing discipline wait.
+    /// Gives the near host's link a queue of 1,000 packets, in front of the 256 of a veth pair.
+    /// Since Linux 6.16 a full veth pair makes its queueing discipline wait.
     #[track_caller]
     fn lengthen_queue(&self) {
         let near = &self.firewall.routed.lab.right;

@@ -19,7 +19,7 @@ const LONG: u64 = 10_000;
 /// Number of times in a row after which that is no accident: another thread on the lane's CPU makes
 /// single ones long.
 const LONG_TIMES: u32 = 32;
-/// Parts of a packet: the least share is one packet in so many turns.
+/// Parts of a packet, of which the least share is one.
 const PARTS: usize = 64;
 
 /// Number of packets that Linux gets per turn.
