@@ -15,8 +15,8 @@ mod offload_metrics;
 mod resolve;
 mod tier_ports;
 
+pub(crate) use lane_flows::Candidate;
 pub use lane_flows::LaneFlows;
-pub(crate) use lane_flows::{Candidate, Hop};
 pub use list::kernel_outcomes;
 pub use offload_metrics::offload_metrics;
 pub(crate) use resolve::Resolver;

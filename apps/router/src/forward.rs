@@ -116,8 +116,8 @@ impl<R: Routes> Router<R> {
         (four.count, six.count) = (0, 0);
         for (index, packet) in packets.iter_mut().enumerate() {
             match headers::read(packet.bytes(), entrance.mac) {
-                Ok(Network::Four(headers)) => four.push(index, headers, context.hash_of(&headers)),
-                Ok(Network::Six(headers)) => six.push(index, headers, context.hash_of(&headers)),
+                Ok(Network::Four(headers)) => four.push(index, headers),
+                Ok(Network::Six(headers)) => six.push(index, headers),
                 Err(cause) => {
                     packet.set_verdict(Verdict::Kernel);
                     context.counts.cause(cause as u32, 1, packet.len() as u64);
@@ -134,12 +134,6 @@ impl<R: Routes> Router<R> {
 }
 
 impl<R: Routes> Context<R> {
-    /// Returns the flow hash of a packet whose route is looked up. With flows most are remembered.
-    #[inline(always)]
-    fn hash_of<A: Family>(&self, headers: &Headers<A>) -> u32 {
-        if self.flows.is_some() { 0 } else { self.hash.of(headers) }
-    }
-
     #[inline]
     fn forward_batch<A: Family>(
         &self,
@@ -173,6 +167,7 @@ impl<R: Routes> Context<R> {
         entrance: &IngressInterface,
         turn: &Turn,
     ) {
+        batch.spread(&self.hash);
         let count = batch.count;
         let flows = &batch.flows[..count];
         A::lookup(&self.routes, turn, &batch.to[..count], flows, &mut batch.lookups[..count]);
@@ -188,7 +183,7 @@ impl<R: Routes> Context<R> {
         let (mut forwarded, mut octets) = (0, 0);
         for (at, refusal) in refusals.into_iter().enumerate().take(count) {
             let headers = &batch.headers[at];
-            let Some(packet) = packets.get_mut(usize::from(batch.indexes[at])) else { continue };
+            let Some(packet) = batch.packet(at, packets) else { continue };
             let length = packet.len() as u64;
             let mut decision = self.decide(headers, &batch.lookups[at], refusal, entrance);
             if let Decision::Forward(_) = decision
@@ -296,7 +291,7 @@ impl<R: Routes> Context<R> {
     }
 }
 
-impl<A: Copy> Batch<A> {
+impl<A: Family> Batch<A> {
     fn new(nowhere: A) -> Self {
         let nobody = Headers::new(nowhere);
         Self {
@@ -312,14 +307,29 @@ impl<A: Copy> Batch<A> {
     }
 
     #[inline(always)]
-    fn push(&mut self, index: usize, headers: Headers<A>, flow: u32) {
+    fn push(&mut self, index: usize, headers: Headers<A>) {
         let at = self.count;
         self.indexes[at] = index as u8;
         self.headers[at] = headers;
-        self.flows[at] = flow;
-        self.to[at] = headers.destination;
-        self.from[at] = headers.source;
         self.count = at + 1;
+    }
+
+    /// Returns the packet at an index of the batch.
+    #[inline(always)]
+    fn packet<'p>(&self, at: usize, packets: &'p mut [Packet]) -> Option<&'p mut Packet> {
+        packets.get_mut(usize::from(*self.indexes.get(at)?))
+    }
+
+    /// Copies from the headers what routes are looked up by. Flows do without.
+    #[inline]
+    fn spread(&mut self, hash: &FlowHash) {
+        let Self { count, headers, flows, to, from, .. } = self;
+        let places = flows.iter_mut().zip(to).zip(from);
+        for (headers, ((flow, to), from)) in headers.iter().take(*count).zip(places) {
+            *flow = hash.of(headers);
+            *to = headers.destination;
+            *from = headers.source;
+        }
     }
 }
 

@@ -84,7 +84,7 @@ fn ipv4(packet: &[u8]) -> Result<Headers<Ipv4Addr>, Outcome> {
     if ip.version() != 4 || behind < Ipv4::LENGTH || length < behind || length > packet.len() {
         return Err(Outcome::Malformed);
     }
-    if Sum::new().add_bytes(&packet[..behind]).fold() != 0xffff {
+    if header_sum(&packet[..behind]).fold() != 0xffff {
         return Err(Outcome::Checksum);
     }
     let fallback = if behind > Ipv4::LENGTH {
@@ -112,6 +112,15 @@ fn ipv4(packet: &[u8]) -> Result<Headers<Ipv4Addr>, Outcome> {
         shows_ports,
         fallback,
     })
+}
+
+/// Returns the sum of an IPv4 header with its options, of which most packets have none.
+#[inline(always)]
+fn header_sum(header: &[u8]) -> Sum {
+    match header.split_first_chunk::<{ Ipv4::LENGTH }>() {
+        Some((fixed, [])) => Sum::new().add_header(fixed),
+        _ => Sum::new().add_bytes(header),
+    }
 }
 
 /// Parses an IPv6 packet.

@@ -128,9 +128,9 @@ impl Sum {
     #[inline]
     #[must_use]
     pub const fn fold(self) -> u16 {
-        let sum = (self.0 >> 32) + (self.0 & 0xffff_ffff);
-        let sum = (sum >> 32) + (sum & 0xffff_ffff);
-        u16::from_be(fold_u32(sum as u32))
+        // As in `fold_u32`, with halves of 32 bits.
+        let both = self.0.wrapping_add(self.0.rotate_left(32));
+        u16::from_be(fold_u32((both >> 32) as u32))
     }
 
     /// Returns the checksum: the complement of the folded sum.
@@ -166,6 +166,7 @@ const fn add_carry(sum: u64, value: u64) -> u64 {
 /// Folds to 16 bits, without changing the byte order.
 #[inline]
 const fn fold_u32(sum: u32) -> u16 {
-    let sum = (sum >> 16) + (sum & 0xffff);
-    ((sum >> 16) + (sum & 0xffff)) as u16
+    // Adds the halves to each other in both places: the carry of the lower ones is the end-around
+    // carry of the upper ones.
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }

@@ -1,7 +1,8 @@
 //! Table of flows as a lane reads it, and the decision about a packet before its route.
 
-use fastlane::mirror::flows::{FLOW_WORDS, FlowKey, FlowRecord, FlowState, FlowStatus};
-use fastlane::mirror::{IngressInterface, NextHop};
+use fastlane::mirror::flows::{
+    FLOW_WORDS, FlowKey, FlowRecord, FlowState, FlowStatus, RememberedHop,
+};
 use fastlane::table::{HashEntry, HashReader, LaneState, RecordReader};
 use fastlane::wire::{Ethernet, IpProtocol, Tcp, Udp, header};
 use fastlane::{PortId, Turn};
@@ -26,15 +27,6 @@ pub struct LaneFlows {
 pub(crate) struct Candidate<'t> {
     pub(crate) record: &'t FlowRecord,
     pub(crate) state: FlowState<'t>,
-}
-
-/// Next hop of a candidate.
-#[derive(Clone, Copy)]
-pub(crate) enum Hop {
-    /// It is remembered.
-    Known(NextHop),
-    /// It must be looked up.
-    Unknown,
 }
 
 /// Entries of the packets of a batch, for those that have a flow.
@@ -122,7 +114,8 @@ impl LaneFlows {
                 _ => Outcome::FlowProtocol,
             });
         };
-        let state = FlowState::new(self.state.at(found.entry));
+        let Some(state) = self.state.writable(found.entry) else { return Err(Outcome::NoFlow) };
+        let state = FlowState::new(state.into());
         // Linux sees the packets that it gets, too: it may not be told of an earlier one.
         state.see(now);
         if headers.fallback != Outcome::Forwarded {
@@ -144,23 +137,10 @@ impl LaneFlows {
 }
 
 impl Candidate<'_> {
-    /// Returns the hop of the packet, if it is remembered from this generation.
-    ///
-    /// # Errors
-    /// The reason why Linux gets the packet.
-    #[inline]
-    pub(crate) fn hop(
-        &self,
-        generation: Option<u64>,
-        entrance: &IngressInterface,
-    ) -> Result<Hop, Outcome> {
-        match generation.and_then(|generation| self.state.remembered(generation)) {
-            Some(remembered) if remembered.ingress == entrance.link => {
-                Ok(Hop::Known(remembered.hop))
-            }
-            Some(_) => Err(Outcome::FlowInterface),
-            None => Ok(Hop::Unknown),
-        }
+    /// Returns the hop that is remembered from this generation of the routes, if one is.
+    #[inline(always)]
+    pub(crate) fn remembered(&self, generation: Option<u64>) -> Option<RememberedHop> {
+        generation.and_then(|generation| self.state.remembered(generation))
     }
 }
 

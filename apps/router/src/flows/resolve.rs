@@ -17,22 +17,24 @@ pub(crate) struct FlowWay {
 }
 
 /// Packets of a batch whose routes are looked up together.
-pub(crate) struct Resolver<A> {
+pub(crate) struct Resolver<'t, A> {
     count: usize,
     /// Index of each packet in the batch.
     indexes: [u8; BATCH],
+    candidates: [Option<Candidate<'t>>; BATCH],
     to: [A; BATCH],
     from: [A; BATCH],
     hashes: [u32; BATCH],
 }
 
-impl<A: Family> Resolver<A> {
+impl<'t, A: Family> Resolver<'t, A> {
     #[inline]
     pub(crate) fn new() -> Self {
         let unset = A::from_octets([0; 16]);
         Self {
             count: 0,
             indexes: [0; BATCH],
+            candidates: [None; BATCH],
             to: [unset; BATCH],
             from: [unset; BATCH],
             hashes: [0; BATCH],
@@ -42,9 +44,10 @@ impl<A: Family> Resolver<A> {
     /// Adds the packet at an index of the batch. `from` is its source as it arrived: Linux checks
     /// that one, before it is translated.
     #[inline]
-    pub(crate) fn add(&mut self, index: usize, candidate: &Candidate<'_>, from: A, hash: u32) {
+    pub(crate) fn add(&mut self, index: usize, candidate: Candidate<'t>, from: A, hash: u32) {
         let Some(slot) = self.indexes.get_mut(self.count) else { return };
         *slot = index as u8;
+        self.candidates[self.count] = Some(candidate);
         self.to[self.count] = A::from_octets(candidate.record.destination);
         self.from[self.count] = from;
         self.hashes[self.count] = hash;
@@ -57,7 +60,7 @@ impl<A: Family> Resolver<A> {
         routes: &R,
         turn: &Turn,
         entrance: &IngressInterface,
-        mut take: impl FnMut(usize, FlowWay),
+        mut take: impl FnMut(usize, &Candidate<'t>, FlowWay),
     ) {
         if self.count == 0 {
             return;
@@ -77,7 +80,8 @@ impl<A: Family> Resolver<A> {
                     FlowWay { hop: check_return(back, entrance).map(|()| hop), exit: None }
                 }
             };
-            take(usize::from(self.indexes[at]), way);
+            let Some(candidate) = &self.candidates[at] else { continue };
+            take(usize::from(self.indexes[at]), candidate, way);
         }
     }
 

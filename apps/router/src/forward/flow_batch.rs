@@ -4,19 +4,17 @@ use fastlane::mirror::{IngressInterface, NextHop};
 use fastlane::{Packet, Turn, Verdict};
 
 use super::{Batch, Context};
+use crate::counts::Counts;
 use crate::family::Family;
-use crate::flows::{Candidate, Hop, LaneFlows, Resolver};
+use crate::flows::{Candidate, LaneFlows, Resolver};
+use crate::headers::Headers;
 use crate::{BATCH, Outcome, Routes};
 
-/// Decision about a packet of a flow.
-#[derive(Clone, Copy)]
-enum FlowDecision<'t> {
-    /// Forward by this hop.
-    Forward(Candidate<'t>, NextHop),
-    /// Forward, once the hop is looked up.
-    Resolve(Candidate<'t>),
-    /// Pass to Linux; the number of the outcome.
-    Linux(u32),
+/// Number of packets that were forwarded, and of their octets, to be counted together.
+#[derive(Default)]
+struct Forwarded {
+    packets: u64,
+    octets: u64,
 }
 
 impl<R: Routes> Context<R> {
@@ -30,80 +28,89 @@ impl<R: Routes> Context<R> {
         turn: &Turn,
     ) {
         let headers = &batch.headers[..batch.count];
-        let mut decisions = [FlowDecision::Linux(Outcome::FlowsPaused as u32); BATCH];
-        if flows.are_permitted(turn) {
-            let port = packets.first().map(Packet::port).unwrap_or_default();
-            let mut found = [None; BATCH];
+        let (mut forwarded, is_permitted) = (Forwarded::default(), flows.are_permitted(turn));
+        let port = packets.first().map(Packet::port).unwrap_or_default();
+        let mut found = [None; BATCH];
+        if is_permitted {
             flows.find(turn, port, headers, &mut found);
-            // Before the lookups, so that a change of routes during them invalidates the results.
-            let generation = self.routes.generation();
-            let mut resolver = Resolver::new();
-            for (at, headers) in headers.iter().enumerate() {
-                let Some(packet) = packets.get(usize::from(batch.indexes[at])) else { continue };
-                let now = turn.now();
-                let examined = flows.examine(found[at].as_ref(), headers, packet.bytes(), now);
-                let hop = examined.and_then(|it| Ok((it, it.hop(generation, entrance)?)));
-                decisions[at] = match hop {
-                    Ok((candidate, Hop::Known(hop))) => FlowDecision::Forward(candidate, hop),
-                    Ok((candidate, Hop::Unknown)) => {
-                        resolver.add(at, &candidate, headers.source, self.hash.of(headers));
-                        FlowDecision::Resolve(candidate)
-                    }
-                    Err(outcome) => FlowDecision::Linux(outcome as u32),
-                };
-            }
-            resolver.resolve(&self.routes, turn, entrance, |at, way| {
-                let FlowDecision::Resolve(candidate) = decisions[at] else { return };
-                decisions[at] = match candidate.check_exit(&way) {
-                    Ok(hop) => {
-                        if let Some(generation) = generation {
-                            candidate.remember(generation, entrance, &hop);
-                        }
-                        FlowDecision::Forward(candidate, hop)
-                    }
-                    Err(outcome) => FlowDecision::Linux(outcome),
-                };
-            });
         }
-        self.finish_flows(batch, packets, &decisions, entrance);
+        // Before the lookups, so that a change of routes during them invalidates the results.
+        let generation = self.routes.generation();
+        let (mut resolver, now) = (Resolver::new(), turn.now());
+        for (at, (headers, found)) in headers.iter().zip(&found).enumerate() {
+            let Some(packet) = batch.packet(at, packets) else { continue };
+            let examined = match is_permitted {
+                true => flows.examine(found.as_ref(), headers, packet.bytes(), now),
+                false => Err(Outcome::FlowsPaused),
+            };
+            // Packets whose hop is known are sent at once and by a path of their own: to keep the
+            // hop, or to join the paths before it is used, costs more than to look it up.
+            let sent = match examined {
+                Err(outcome) => Err(outcome as u32),
+                Ok(candidate) => match candidate.remembered(generation) {
+                    Some(remembered) if remembered.ingress == entrance.link => {
+                        self.send(packet, headers, &candidate, &remembered.hop, entrance)
+                    }
+                    Some(_) => Err(Outcome::FlowInterface as u32),
+                    None => {
+                        resolver.add(at, candidate, headers.source, self.hash.of(headers));
+                        continue;
+                    }
+                },
+            };
+            forwarded.label(packet, sent, &self.counts);
+        }
+        resolver.resolve(&self.routes, turn, entrance, |at, candidate, way| {
+            let Some(packet) = batch.packet(at, packets) else { return };
+            let sent = candidate.check_exit(&way).and_then(|hop| {
+                if let Some(generation) = generation {
+                    candidate.remember(generation, entrance, &hop);
+                }
+                self.send(packet, &headers[at], candidate, &hop, entrance)
+            });
+            forwarded.label(packet, sent, &self.counts);
+        });
+        self.counts.cause(Outcome::Forwarded as u32, forwarded.packets, forwarded.octets);
     }
 
-    /// Translates and labels packets.
-    #[inline]
-    fn finish_flows<A: Family>(
+    /// Translates a packet and sends it by a hop. Returns its length before.
+    ///
+    /// # Errors
+    /// The number of the reason why Linux gets it.
+    #[inline(always)]
+    fn send<A: Family>(
         &self,
-        batch: &Batch<A>,
-        packets: &mut [Packet],
-        decisions: &[FlowDecision<'_>; BATCH],
+        packet: &mut Packet,
+        headers: &Headers<A>,
+        candidate: &Candidate<'_>,
+        hop: &NextHop,
         entrance: &IngressInterface,
-    ) {
-        let (mut forwarded, mut octets) = (0, 0);
-        for (at, decision) in decisions.iter().enumerate().take(batch.count) {
-            let headers = &batch.headers[at];
-            let Some(packet) = packets.get_mut(usize::from(batch.indexes[at])) else { continue };
-            let length = packet.len() as u64;
-            let outcome = match decision {
-                FlowDecision::Forward(candidate, hop) => {
-                    match self.exit_check::<A>(headers.length, hop, entrance) {
-                        Some(outcome) => outcome as u32,
-                        None => {
-                            A::translate(packet, candidate.record, hop, headers.length);
-                            packet.set_verdict(Verdict::Forward(hop.port));
-                            candidate.state.count(length);
-                            let to = A::from_octets(candidate.record.destination);
-                            self.counts.route(hop.route, length, to);
-                            forwarded += 1;
-                            octets += length;
-                            continue;
-                        }
-                    }
-                }
-                FlowDecision::Linux(outcome) => *outcome,
-                FlowDecision::Resolve(_) => Outcome::FlowsPaused as u32, // all were resolved
-            };
-            packet.set_verdict(Verdict::Kernel);
-            self.counts.cause(outcome, 1, length);
+    ) -> Result<u64, u32> {
+        if let Some(outcome) = self.exit_check::<A>(headers.length, hop, entrance) {
+            return Err(outcome as u32);
         }
-        self.counts.cause(Outcome::Forwarded as u32, forwarded, octets);
+        let length = packet.len() as u64;
+        A::translate(packet, candidate.record, hop, headers.length);
+        packet.set_verdict(Verdict::Forward(hop.port));
+        candidate.state.count(length);
+        self.counts.route(hop.route, length, A::from_octets(candidate.record.destination));
+        Ok(length)
+    }
+}
+
+impl Forwarded {
+    /// Adds a packet that was sent, or labels and counts one for Linux.
+    #[inline(always)]
+    fn label(&mut self, packet: &mut Packet, sent: Result<u64, u32>, counts: &Counts) {
+        match sent {
+            Ok(octets) => {
+                self.packets += 1;
+                self.octets += octets;
+            }
+            Err(outcome) => {
+                packet.set_verdict(Verdict::Kernel);
+                counts.cause(outcome, 1, packet.len() as u64);
+            }
+        }
     }
 }

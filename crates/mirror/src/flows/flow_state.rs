@@ -170,6 +170,7 @@ fn bits(mac: [u8; 6]) -> u64 {
 /// Returns the Ethernet address in the upper 48 bits.
 #[inline(always)]
 fn mac(word: u64) -> [u8; 6] {
-    let [a, b, c, d, e, f, _, _] = word.to_be_bytes();
-    [a, b, c, d, e, f]
+    // As a whole: single bytes would be stored one by one where a frame gets them.
+    let [mac @ .., _, _] = word.to_be_bytes();
+    mac
 }
