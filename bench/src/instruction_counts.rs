@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// Number of packets of the shorter run; the longer one has twice as many.
-pub const PACKETS: u64 = 1 << 18;
+pub const PACKETS: u64 = 1 << 16;
 /// Factor of packets for applications, whose start varies more.
-const MORE: u64 = 4;
+const MORE: u64 = 16;
 
 /// Loop whose instructions are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

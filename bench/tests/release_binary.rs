@@ -1,6 +1,5 @@
 //! A lane that panics, in a program as `cargo build --release` makes it: the process ends at once
-//! (docs/why/0020-panics.md). The libraries are those of the instruction counts, which are built
-//! anyway.
+//! (docs/why/0020-panics.md). The program is that of the instruction counts, which is built anyway.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -23,7 +22,7 @@ fn a_lane_that_panics_aborts_the_release_program() {
     std::fs::write(&config, configuration.to_string()).unwrap();
     let output = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--release", "--package", "fastlane-bench"])
-        .args(["--bin", "panicking-lane", "--no-default-features", "--"])
+        .args(["--bin", "instructions", "--no-default-features", "--", "panicking-lane"])
         .arg(&config)
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
         .output()

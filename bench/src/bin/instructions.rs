@@ -7,6 +7,9 @@
 //!
 //! `instructions only ROW...` counts the given rows. `instructions bless FILE [ROW...]` writes the
 //! counts into the committed file.
+//!
+//! `instructions panicking-lane CONFIGURATION` runs an application whose lane panics, for a test of
+//! what a release build makes of it: no other program needs to be built for it.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -22,6 +25,10 @@ use fastlane_bench::loops::lookup::counted_lookups;
 use fastlane_bench::loops::user_plane::{self, Shape, counted_packets};
 use serde_json::{Value, json};
 
+#[expect(dead_code, reason = "the file is also a program of its own, which begins at `main`")]
+#[path = "../../../tests/src/bin/panics.rs"]
+mod panicking_lane;
+
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
@@ -36,6 +43,7 @@ fn main() -> ExitCode {
         ["upf-8-pdrs", direction, packets] => forward(direction, Shape::EIGHT, packets),
         ["upf-16-pdrs", direction, packets] => forward(direction, Shape::SIXTEEN, packets),
         ["upf-nat", direction, packets] => forward_flows(direction, packets),
+        ["panicking-lane", _] => return ExitCode::from(panicking_lane::run(arguments)),
         [application::LOOP, _] => return ExitCode::from(application::run(arguments)),
         _ => Err("usage: instructions [only ROW...|bless FILE [ROW...]]".into()),
     };

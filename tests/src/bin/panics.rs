@@ -1,7 +1,10 @@
 //! Reflects packets, and panics in one of its lanes once a file exists: the application of the
-//! story `lifecycle`.
+//! story `lifecycle`, and part of the program that counts instructions, which is built as a release.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
 
 use fastlane::wire::Ethernet;
 use fastlane::{App, Packet, Turn, Verdict};
@@ -25,9 +28,15 @@ impl App for Panics {
     }
 }
 
-fn main() -> std::process::ExitCode {
-    fastlane::main(|lane| {
+/// Runs the application with the configuration named on the command line and returns the exit
+/// status.
+pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    fastlane::main_from(arguments, &Arc::default(), |lane| {
         let (index, once): (usize, PathBuf) = lane.settings()?;
         Ok(Panics { once: (lane.index() == index).then_some(once) })
     })
+}
+
+fn main() -> ExitCode {
+    run(std::env::args_os()).into()
 }

@@ -88,17 +88,17 @@ mod tests {
         let start = 1_000_000 * SECOND;
         for kilobits in [64, 1000, 10_000, 1_000_000, 100_000_000] {
             for octets in [64, 1400] {
-                let rate = rate(kilobits, 100);
-                let allowed = kilobits * 1000 / 8 * 10;
                 // Three times the rate.
                 let gap = (u64::from(octets) * 8 * 1_000_000 / kilobits / 3).max(1);
-                let (packets, mut word) = (10 * SECOND / gap, 0);
-                let seconds = if packets > 4_000_000 { 1 } else { 10 };
-                let until = start + seconds * SECOND;
-                let sum = passed(rate, &mut word, octets, gap, start..until);
-                let share = sum as f64 / (allowed / 10 * seconds) as f64;
-                let most = 1.0 + 0.101 / seconds as f64 + 0.02;
-                let most = most + f64::from(octets) / (allowed / 10 * seconds) as f64;
+                // A hundredth of the burst and of the time where it would be too many packets.
+                let is_fast = 10 * SECOND / gap > 4_000_000;
+                let (burst, time) = if is_fast { (1, SECOND / 10) } else { (100, 10 * SECOND) };
+                let (rate, mut word) = (rate(kilobits, burst), 0);
+                let sum = passed(rate, &mut word, octets, gap, start..start + time);
+                let allowed = (kilobits * 1000 / 8 * (time / 1000) / (SECOND / 1000)) as f64;
+                let share = sum as f64 / allowed;
+                let most = 1.0 + 1.01e6 * f64::from(burst) / time as f64 + 0.02;
+                let most = most + f64::from(octets) / allowed;
                 assert!((0.95..most).contains(&share), "{kilobits} kbit/s, {octets}: {share}");
                 // All at once: at most the burst and one packet pass.
                 let mut word = 0;
@@ -107,7 +107,7 @@ mod tests {
                 });
                 let sum = at_once.count() as u64 * u64::from(octets);
                 assert!(
-                    sum <= kilobits * 1000 / 8 / 10 + 2 * u64::from(octets),
+                    sum <= kilobits * u64::from(burst) / 8 + 2 * u64::from(octets),
                     "{kilobits}: {sum}"
                 );
             }
