@@ -234,6 +234,8 @@ impl FlowLane {
     pub(super) fn new(flows: &FlowSet) -> Result<Self> {
         let causes = State::attach(&Spec::state::<2>("causes", router::CAUSES, 1).create()?)?;
         let state = Spec::state::<FLOW_WORDS>("flows", flows.capacity, 1).create()?;
+        // As an application gets it: lanes write all of their state.
+        state.populate()?;
         Ok(Self { causes, state: State::attach(&state)? })
     }
 

@@ -1,5 +1,6 @@
 //! Reflects packets, and panics in one of its lanes once a file exists: the application of the
-//! story `lifecycle`, and part of the program that counts instructions, which is built as a release.
+//! story `lifecycle`, and part of the program that counts instructions, which is built as a
+//! release.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

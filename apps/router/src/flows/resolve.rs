@@ -62,9 +62,6 @@ impl<'t, A: Family> Resolver<'t, A> {
         entrance: &IngressInterface,
         mut take: impl FnMut(usize, &Candidate<'t>, FlowWay),
     ) {
-        if self.count == 0 {
-            return;
-        }
         let unset = RouteLookup::Fallback(FallbackReason::Incomplete);
         let (mut ways, mut back) = ([unset; BATCH], [ReturnRoute::UNKNOWN; BATCH]);
         let (count, hashes) = (self.count, &self.hashes[..self.count]);

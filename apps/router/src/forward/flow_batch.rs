@@ -36,7 +36,7 @@ impl<R: Routes> Context<R> {
         }
         // Before the lookups, so that a change of routes during them invalidates the results.
         let generation = self.routes.generation();
-        let (mut resolver, now) = (Resolver::new(), turn.now());
+        let (mut resolver, now) = (None, turn.now());
         for (at, (headers, found)) in headers.iter().zip(&found).enumerate() {
             let Some(packet) = batch.packet(at, packets) else { continue };
             let examined = match is_permitted {
@@ -53,6 +53,7 @@ impl<R: Routes> Context<R> {
                     }
                     Some(_) => Err(Outcome::FlowInterface as u32),
                     None => {
+                        let resolver = resolver.get_or_insert_with(Resolver::new);
                         resolver.add(at, candidate, headers.source, self.hash.of(headers));
                         continue;
                     }
@@ -60,16 +61,18 @@ impl<R: Routes> Context<R> {
             };
             forwarded.label(packet, sent, &self.counts);
         }
-        resolver.resolve(&self.routes, turn, entrance, |at, candidate, way| {
-            let Some(packet) = batch.packet(at, packets) else { return };
-            let sent = candidate.check_exit(&way).and_then(|hop| {
-                if let Some(generation) = generation {
-                    candidate.remember(generation, entrance, &hop);
-                }
-                self.send(packet, &headers[at], candidate, &hop, entrance)
+        if let Some(resolver) = resolver {
+            resolver.resolve(&self.routes, turn, entrance, |at, candidate, way| {
+                let Some(packet) = batch.packet(at, packets) else { return };
+                let sent = candidate.check_exit(&way).and_then(|hop| {
+                    if let Some(generation) = generation {
+                        candidate.remember(generation, entrance, &hop);
+                    }
+                    self.send(packet, &headers[at], candidate, &hop, entrance)
+                });
+                forwarded.label(packet, sent, &self.counts);
             });
-            forwarded.label(packet, sent, &self.counts);
-        });
+        }
         self.counts.cause(Outcome::Forwarded as u32, forwarded.packets, forwarded.octets);
     }
 

@@ -221,8 +221,8 @@ impl<K: Key, V: Value> HashReader<K, V> {
     }
 }
 
-/// Compares the bytes of two keys, whose length is known where this is inlined. A lane almost always
-/// compares equal ones, so words without a branch between them are faster than `memcmp`.
+/// Compares the bytes of two keys, whose length is known where this is inlined: no call of `memcmp`
+/// for a few words, which a lane almost always finds equal.
 #[inline(always)]
 fn is_equal(one: &[u8], other: &[u8]) -> bool {
     let ((words, rest), (other_words, other_rest)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
