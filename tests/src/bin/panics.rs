@@ -39,5 +39,6 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 }
 
 fn main() -> ExitCode {
+    fastlane::abort_on_panic();
     run(std::env::args_os()).into()
 }
