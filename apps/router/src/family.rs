@@ -69,7 +69,7 @@ impl Family for Ipv4Addr {
 
     #[inline(always)]
     fn octets(self) -> [u8; 16] {
-        // Two stores instead of four pieces, over which a wide load would wait.
+        // Stored as two words, so that a load of a word need not wait for pieces of it.
         u128::from(u32::from_le_bytes(Self::octets(&self))).to_le_bytes()
     }
 
