@@ -40,7 +40,8 @@ fn metrics(status: &FlowStatus, now: u64) -> Vec<ApplicationMetric> {
     vec![
         gauge(
             "fastlane_offload_active",
-            "1 while flows may be fast; 0 without `router offload`, or while rules judge again.",
+            "1 while flows may be fast; 0 without `router offload`, while rules judge again or one \
+             acts on each packet.",
             status.permits(now).into(),
         ),
         gauge("fastlane_offload_flows", "Connections that are fast.", flows),

@@ -238,9 +238,10 @@ pub enum Tier {
     /// The lanes, which see all packets of the port.
     Lanes,
     /// A program in the kernel, without lanes: the slow path of the application attaches it to the
-    /// interface of an af-xdp port and writes its flows. It is an XDP program, or, on a veth
-    /// interface in mode `auto`, one at the ingress (Linux 6.6 and later). What concerns lanes
-    /// (`steer`, `lane-by`, `lanes`, ..) has no effect. Other packets are those of Linux.
+    /// interface of an af-xdp port and writes its flows. It is an XDP program or, in mode `auto`,
+    /// one at the ingress of veth, bridges, VLANs, bonds and drivers without XDP (Linux 6.6 and
+    /// later). What concerns lanes (`steer`, `lane-by`, `lanes`, ..) has no effect. Other packets
+    /// are those of Linux.
     Kernel,
     /// The XDP program in the kernel, and lanes for what it does not forward.
     Both,
