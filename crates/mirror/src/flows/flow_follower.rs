@@ -1,6 +1,6 @@
 //! Follower of connections: keeps the table of flows as Linux has it, and Linux as the lanes do.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::ops::DerefMut;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,19 +8,20 @@ use std::time::Duration;
 
 use fastlane_table::{LaneState, State, TableError};
 
-use super::flow_state::{FLOW_WORDS, FlowState};
-use super::flow_table::{Closing, FlowTable, FlowWriter, directions};
+use super::flow_state::FLOW_WORDS;
+use super::flow_table::{Closing, FlowTable, FlowWriter, SECOND};
 use super::judged_rules::JudgedRules;
 use super::policy_timeouts::PolicyTimeouts;
-use super::{
-    FlowKey, FlowPolicy, FlowRecord, FlowStatistics, FlowTier, FlowTimeouts, Suitability,
-    TierTotals,
-};
+use super::{FlowPolicy, FlowStatistics, FlowTier, FlowTimeouts, Suitability};
 use crate::Error;
 use crate::conntrack::{
     Connection, ConntrackChange, ConntrackEvent, ConntrackListener, ConntrackWriter, Groups, Heard,
 };
 use crate::ipsec::PolicyReader;
+
+mod flow_resync;
+
+use flow_resync::Proof;
 
 /// Maximum number of datagrams of events in one step.
 const EVENT_BATCH: usize = 4096;
@@ -29,12 +30,6 @@ const DRAIN_BATCHES: usize = 256;
 /// Maximum number of connections that are prepared in one step. Each causes an event, so the number
 /// is halved when events are lost.
 const TOUCH_BATCH: usize = 256;
-/// Minimum time between two resyncs, in nanoseconds.
-const RESYNC_PAUSE: u64 = 100_000_000;
-/// Time after which flows that found no room are read again, in nanoseconds.
-const ROOM_PAUSE: u64 = 5_000_000_000;
-/// Time within which a connection must be reported after it was touched, in nanoseconds.
-const PROOF_TIME: u64 = 2_000_000_000;
 /// Time after which Linux sees no more packets of a flow that lanes forward, in nanoseconds.
 const SETTLE_TIME: u64 = 200_000_000;
 /// Time in which a sweep visits all flows, in nanoseconds, and its bounds.
@@ -80,11 +75,14 @@ pub struct FlowFollower<T> {
     must_resync: bool,
     /// True if a flow found no room since the last resync.
     lacks_room: bool,
+    /// True if Linux has refused a change of a flow since the last resync. It may have removed the
+    /// connection without a report.
+    was_refused: bool,
     next_resync: u64,
     /// Position and time of the sweep.
     sweep: (usize, u64),
-    /// Time until which taken-over flows must have been reported.
-    proof_end: Option<u64>,
+    /// Proof that Linux reports taken-over flows, while it lasts.
+    proof: Option<Proof>,
 }
 
 impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
@@ -129,9 +127,10 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             rules: JudgedRules::new(settings.rejudges, settings.rules),
             must_resync: false,
             lacks_room: false,
+            was_refused: false,
             next_resync: 0,
             sweep: (0, now),
-            proof_end: None,
+            proof: None,
         };
         follower.learn_rules()?;
         if follower.must_rejudge() {
@@ -201,7 +200,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         }
         let mut is_drained = self.apply_events(now)?;
         let is_due = self.must_resync && now >= self.next_resync;
-        if is_due || self.has_room_for_refused(now) {
+        if is_due || self.must_retry(now) {
             // To a socket that has lost events Linux reports nothing until all others are read
             // (`NETLINK_S_CONGESTED` in `net/netlink/af_netlink.c`).
             is_drained = is_drained || self.drain(now)?;
@@ -209,43 +208,50 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             self.resync(now, false)?;
             self.must_resync |= !is_drained;
         }
+        if is_drained && !self.must_resync {
+            self.end_proof(now);
+        }
         while self.settling.front().is_some_and(|(time, _)| now >= *time) {
             self.touches.extend(self.settling.pop_front().map(|(_, change)| change));
         }
         if is_drained {
-            let count = self.touches.len().min(self.touch_batch);
-            self.touch_batch = (self.touch_batch + 1).min(TOUCH_BATCH);
-            self.statistics.touched += count as u64;
-            let touches = self.touches.drain(..count);
-            self.writer.apply(touches).map_err(changing)?;
+            self.send_touches()?;
         }
         self.sweep(now)?;
-        if self.proof_end.is_some_and(|end| now >= end) && is_drained && self.touches.is_empty() {
-            self.proof_end = None;
-            self.remove_unproven();
-        }
         self.table.take_failure().map_or(Ok(()), |error| Err(offloading(error)))
     }
 
     /// Removes all flows and clears the marks of their connections, so that the rules of Linux
     /// judge each again by its next packet. Connections that are marked again become flows again.
-    /// If connections come and go too fast for a whole dump, it must be done once more.
+    /// Linux learns when lanes have seen the last packets of each. If connections come and go too
+    /// fast for a whole dump, it must be done once more.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses a dump or a change. The table is empty then.
     pub fn rejudge(&mut self, now: u64) -> Result<(), Error> {
+        let policy = self.settings.policy;
+        let FlowPolicy { mark, mask, .. } = policy;
+        // Before the marks are cleared: later rules are an event of their own.
+        let generation = self.listener.rules_generation();
+        let mut changes = Vec::new();
+        let clear = |it: Connection| {
+            let mut change = ConntrackChange { mark: Some((0, mask)), ..ConntrackChange::of(&it) };
+            if policy.judge(&it, self.ipsec.policies()) == Suitability::Fast
+                && let Some(index) = self.table.index(&it)
+            {
+                let totals = self.table.totals(index, &self.lanes);
+                let flow = self.table.at(index);
+                change.timeout = flow.and_then(|it| self.timeouts.last_timeout(it, totals, now));
+            }
+            changes.push(change);
+        };
+        let dumped = self.listener.dump(mark, mask, clear);
         self.statistics.removed += self.table.len() as u64;
         self.table.retain(|_, _| false);
         self.touches.clear();
         self.settling.clear();
-        let FlowPolicy { mark, mask, .. } = self.settings.policy;
-        // Before the marks are cleared: later rules are an event of their own.
-        let generation = self.listener.rules_generation().map_err(reading_rules)?;
-        let mut changes = Vec::new();
-        let cleared =
-            |it: Connection| ConntrackChange { mark: Some((0, mask)), ..ConntrackChange::of(&it) };
-        let is_whole =
-            self.listener.dump(mark, mask, |it| changes.push(cleared(it))).map_err(dumping)?;
+        self.proof = None;
+        let (generation, is_whole) = (generation.map_err(reading_rules)?, dumped.map_err(dumping)?);
         self.writer.apply(changes).map_err(changing)?;
         if is_whole {
             self.rules.rejudged(generation);
@@ -269,9 +275,16 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         Ok(false)
     }
 
-    /// Returns true if flows found no room earlier and some may find it now.
-    fn has_room_for_refused(&self, now: u64) -> bool {
-        self.lacks_room && self.table.has_room() && now >= self.next_resync + ROOM_PAUSE
+    /// Prepares the next connections.
+    fn send_touches(&mut self) -> Result<(), Error> {
+        let count = self.touches.len().min(self.touch_batch);
+        self.touch_batch = (self.touch_batch + 1).min(TOUCH_BATCH);
+        self.statistics.touched += count as u64;
+        if let Some(proof) = &mut self.proof {
+            proof.waiting = proof.waiting.saturating_sub(count);
+        }
+        self.writer.apply(self.touches.drain(..count)).map_err(changing)?;
+        Ok(())
     }
 
     /// Applies pending events. Returns true if none are left.
@@ -284,9 +297,8 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             match event {
                 ConntrackEvent::Present(connection) => self.present(&connection, now),
                 ConntrackEvent::Removed(connection) => {
-                    if self.table.get(&connection).is_some() {
-                        self.remove(&connection);
-                    }
+                    let is_known = self.table.remove_ended(&connection);
+                    self.statistics.removed += u64::from(is_known);
                 }
                 ConntrackEvent::Rules(generation) => self.rules.learn(generation),
                 ConntrackEvent::Result(_) | ConntrackEvent::Other => {}
@@ -320,32 +332,44 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         {
             flow.is_unproven = false;
             flow.status = connection.status;
-            if let Some(timeout) = connection.timeout {
-                (flow.timeout, flow.reported) = (timeout, now);
-            }
+            flow.note_timeout(connection, now);
             if flow.closing == Closing::AskedAgain && suitability == Suitability::Fast {
                 self.must_resync |= self.table.reopen(connection, now).is_err();
                 self.settle(connection, now);
             }
         } else if suitability == Suitability::Fast {
-            match self.table.add(connection, now) {
+            match self.add(connection, now) {
                 Ok(is_new) => {
                     self.statistics.added += u64::from(is_new);
-                    let policy_timeout = self.policy_timeouts.take(connection.id);
-                    if let Some(flow) = self.table.get(connection) {
-                        flow.policy_timeout = policy_timeout.or(flow.policy_timeout);
-                    }
                     self.settle(connection, now);
                 }
-                Err(TableError::Full { .. } | TableError::Stalled { .. }) => {
-                    self.statistics.full += 1;
-                    self.lacks_room = true;
-                }
+                Err(TableError::Full { .. } | TableError::Stalled { .. }) => self.note_full(),
                 Err(_) => self.must_resync = true,
             }
-        } else {
+        } else if self.table.room() > 0 {
             self.touches.push_back(ConntrackChange::touch(connection));
+        } else {
+            self.note_full();
         }
+    }
+
+    /// Notes that a connection found no room.
+    fn note_full(&mut self) {
+        self.statistics.full += 1;
+        self.lacks_room = true;
+    }
+
+    /// Adds a connection to the table. Returns true if it was no flow yet.
+    fn add(&mut self, connection: &Connection, now: u64) -> Result<bool, TableError> {
+        let is_new = self.table.add(connection, now)?;
+        let policy_timeout = self.policy_timeouts.take(connection.id);
+        if let Some(flow) = self.table.get(connection) {
+            flow.policy_timeout = policy_timeout.or(flow.policy_timeout);
+            if !connection.is_refreshed {
+                flow.known_use = self.timeouts.last_known_use(flow, now);
+            }
+        }
+        Ok(is_new)
     }
 
     /// Has a connection prepared again when Linux sees no more packets of its flow.
@@ -359,76 +383,25 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
     /// Keeps the timeout of a timeout policy: for its flow, or until it becomes one.
     fn learn_timeout(&mut self, connection: &Connection) {
         let Some(timeout) = self.timeouts.by_policy(connection) else { return };
-        self.policy_timeouts.note(timeout);
         match self.table.get(connection) {
+            // What is left of a timeout from before the usual one was lowered. A taken-over flow
+            // may have a policy: its predecessor knew.
+            Some(flow) if !connection.is_refreshed && !flow.is_unproven => return,
             Some(flow) => flow.policy_timeout = Some(timeout),
             None => self.policy_timeouts.keep(connection.id, timeout),
         }
+        self.policy_timeouts.note(timeout);
     }
 
     fn remove(&mut self, connection: &Connection) {
         self.statistics.removed += u64::from(self.table.remove(connection));
     }
 
-    /// Reads all connections that the mark selects. Entries of others are removed; connections that
-    /// are not in the table are touched, and added when their event comes. `is_first`: no event has
-    /// shown yet that Linux reports what becomes of the flows in the table.
-    fn resync(&mut self, now: u64, is_first: bool) -> Result<(), Error> {
-        let FlowPolicy { mark, mask, .. } = self.settings.policy;
-        let mut connections: HashMap<FlowKey, Connection> = HashMap::new();
-        let take = |it: Connection| {
-            connections.insert(FlowKey::of(&it)[0], it);
-        };
-        let is_whole = self.listener.dump(mark, mask, take).map_err(dumping)?;
-        connections.retain(|_, it| !matches!(self.judge(it), Suitability::Refused(_)));
-        let mut expected: HashMap<FlowKey, FlowRecord> =
-            HashMap::with_capacity(2 * connections.len());
-        for it in connections.values() {
-            expected.extend(directions(it));
-        }
-        let is_expected = |key: &FlowKey, record: &FlowRecord| expected.get(key) == Some(record);
-        self.statistics.removed += self.table.retain(is_expected) as u64;
-        self.touches.clear(); // those that are still needed follow
-        for it in connections.values() {
-            let is_known = self.table.has(it);
-            if is_known && self.table.get(it).is_none() {
-                let _ = self.table.add(it, now); // its entries are there
-            }
-            if is_first
-                && is_known
-                && let Some(flow) = self.table.get(it)
-            {
-                flow.is_unproven = true;
-            }
-            if is_first || !is_known {
-                self.touches.push_back(ConntrackChange::touch(it));
-            }
-        }
-        if is_first {
-            self.proof_end = Some(now + PROOF_TIME);
-        }
-        self.must_resync = !is_whole;
-        self.lacks_room = false;
-        self.next_resync = now + RESYNC_PAUSE;
-        self.statistics.resyncs += 1;
-        Ok(())
-    }
-
-    /// Removes flows of a predecessor that Linux does not report.
-    fn remove_unproven(&mut self) {
-        for index in 0..self.table.capacity() {
-            if self.table.at(index).is_some_and(|flow| flow.is_unproven) {
-                self.table.remove_at(index);
-                self.statistics.removed += 1;
-            }
-        }
-    }
-
     /// Visits the flows whose turn it is, and tells Linux which are in use.
     fn sweep(&mut self, now: u64) -> Result<(), Error> {
         let capacity = self.table.capacity();
         let shortest = self.timeouts.shortest().min(self.policy_timeouts.shortest());
-        let third = u64::from(shortest) * 1_000_000_000 / 3;
+        let third = u64::from(shortest) * SECOND / 3;
         let whole = third.clamp(SWEEP_TIME[0], SWEEP_TIME[1]);
         let (first, then) = self.sweep;
         let share = u128::from(now.saturating_sub(then)) * capacity as u128 / u128::from(whole);
@@ -438,19 +411,14 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         }
         let mut changes = Vec::new();
         for index in (first..first + count).map(|index| index % capacity) {
-            let Some(entries) = self.table.at(index).map(|flow| flow.entries) else { continue };
-            let mut totals = TierTotals::default();
-            for entry in entries.into_iter().flatten() {
-                totals += self.table.tier_totals(entry);
-                for lane in &self.lanes {
-                    totals += FlowState::new(lane.at(entry)).totals();
-                }
-            }
+            let totals = self.table.totals(index, &self.lanes);
             let Some(flow) = self.table.at(index) else { continue };
             if totals.is_rerouted && self.settings.rejudges {
                 // The rules judge it by its new exit.
                 self.statistics.touched += 1;
-                changes.push(flow.unmark(self.settings.policy.mask));
+                let timeout = self.timeouts.last_timeout(flow, totals, now);
+                let unmark = flow.unmark(self.settings.policy.mask);
+                changes.push(ConntrackChange { timeout, ..unmark });
             } else if totals.is_closing {
                 // Linux has got that packet, but its rules may be such that it reports no states.
                 self.statistics.touched += 1;
@@ -466,7 +434,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
             self.timeouts = FlowTimeouts::read();
         }
         self.sweep = (next % capacity, now);
-        self.writer.apply(changes).map_err(changing)?;
+        self.was_refused |= self.writer.apply(changes).map_err(changing)? > 0;
         Ok(())
     }
 }

@@ -3,10 +3,9 @@
 use std::fs;
 
 use super::TierTotals;
-use super::flow_table::TrackedFlow;
+use super::flow_table::{SECOND, TrackedFlow};
 use crate::conntrack::{Connection, ConntrackChange, Status, TcpFlags, TcpProgress, TcpState};
 
-const SECOND: u64 = 1_000_000_000;
 /// Time after which Linux marks UDP with packets in both directions as assured by its next packet,
 /// in nanoseconds (`nf_conntrack_udp_packet` in `net/netfilter/nf_conntrack_proto_udp.c`).
 const ASSURED_AFTER: u64 = 2 * SECOND;
@@ -56,20 +55,20 @@ impl FlowTimeouts {
         self.tcp.min(self.udp).min(self.udp_stream)
     }
 
-    /// Returns the timeout of a flow from its last packet on.
-    fn of(&self, flow: &TrackedFlow) -> u32 {
-        let usual = || self.usual(flow.keys[0].protocol, flow.status);
-        flow.policy_timeout.unwrap_or_else(usual)
+    /// Returns the timeout of a flow with a status from its last packet on, in nanoseconds.
+    fn of(&self, flow: &TrackedFlow, status: Status) -> u64 {
+        let usual = || self.usual(flow.keys[0].protocol, status);
+        u64::from(flow.policy_timeout.unwrap_or_else(usual)) * SECOND
     }
 
     /// Returns the timeout of a connection without a timeout policy.
     fn usual(&self, protocol: u8, status: Status) -> u32 {
         if i32::from(protocol) == libc::IPPROTO_TCP {
             self.tcp
-        } else if status.has(Status::SEEN_REPLY) {
+        } else if status.has(Status::ASSURED) {
             self.udp_stream
         } else {
-            self.udp
+            self.udp // also with packets in both directions, until it has lasted
         }
     }
 
@@ -79,7 +78,11 @@ impl FlowTimeouts {
     /// too short would end an idle connection early.
     pub(super) fn by_policy(&self, connection: &Connection) -> Option<u32> {
         let timeout = connection.timeout?;
-        let usual = self.usual(connection.original.protocol, connection.status);
+        let mut status = connection.status;
+        if status.has(Status::SEEN_REPLY) {
+            status.0 |= Status::ASSURED; // soon, and with a longer timeout
+        }
+        let usual = self.usual(connection.original.protocol, status);
         if timeout > usual {
             return Some(timeout);
         }
@@ -112,27 +115,57 @@ impl FlowTimeouts {
         if change.be_liberal {
             flow.liberal_at = octets;
         }
-        let full = u64::from(self.of(flow));
-        let expiry = flow.reported + u64::from(flow.timeout) * SECOND;
         // Others are removed when the table of Linux is full.
         let is_unassured = flow.status.has(Status::SEEN_REPLY) && !flow.status.has(Status::ASSURED);
+        let has_lasted = is_unassured && last_seen > flow.known_use + ASSURED_AFTER;
+        let assured = if has_lasted { Status::ASSURED } else { 0 };
+        let status = Status(flow.status.0 | assured);
+        let mut full = self.of(flow, status);
+        if is_unassured && !has_lasted {
+            // A timeout policy that is not known yet may have a longer one.
+            full = full.max(flow.expiry.saturating_sub(flow.known_use));
+        }
         // Half of the time is left: that is often enough, and Linux is not told of each packet. Or
         // the timeout has been lowered, and a packet came since: Linux would have applied it.
-        let is_due = expiry < now + full * SECOND / 2
-            || u64::from(flow.timeout) > full
-            || is_unassured && last_seen > flow.reported + ASSURED_AFTER;
-        if last_seen > flow.reported && is_due {
-            let idle = now.saturating_sub(last_seen) / SECOND;
-            let timeout = full.saturating_sub(idle).max(1) as u32;
+        let is_due = flow.expiry < now + full / 2 || flow.expiry > last_seen + full || has_lasted;
+        if last_seen > flow.known_use && is_due {
+            let timeout = left(full, last_seen, now);
             change.timeout = Some(timeout);
-            (flow.timeout, flow.reported) = (timeout, now);
-            if is_unassured {
-                flow.status.0 |= Status::ASSURED;
-                change.status = Some(flow.status.0);
+            (flow.expiry, flow.known_use) = (now + u64::from(timeout) * SECOND, last_seen);
+            if has_lasted {
+                flow.status = status;
+                change.status = Some(status.0);
             }
         }
         (change.be_liberal || change.timeout.is_some()).then_some(change)
     }
+
+    /// Returns the timeout of a flow that leaves the table, if Linux does not know of its last
+    /// packet: it would never learn of it. The timeout is longer than that of Linux.
+    pub(super) fn last_timeout(
+        &self,
+        flow: &TrackedFlow,
+        totals: TierTotals,
+        now: u64,
+    ) -> Option<u32> {
+        let TierTotals { last_seen, is_closing, .. } = totals;
+        let full = self.of(flow, flow.status);
+        let is_longer = last_seen > flow.known_use && last_seen + full > flow.expiry;
+        // Linux has got a packet that closes the connection, and with it another timeout.
+        (is_longer && !is_closing).then(|| left(full, last_seen, now))
+    }
+
+    /// Returns the time of the last packet that Linux knows of, as the timeout of a flow says. It
+    /// may be up to a second too early, as Linux rounds down.
+    pub(super) fn last_known_use(&self, flow: &TrackedFlow, now: u64) -> u64 {
+        flow.expiry.saturating_sub(self.of(flow, flow.status)).min(now)
+    }
+}
+
+/// Returns what is left of a timeout in nanoseconds since the last packet, in seconds.
+fn left(full: u64, last_seen: u64, now: u64) -> u32 {
+    let idle = now.saturating_sub(last_seen) / SECOND;
+    (full / SECOND).saturating_sub(idle).max(1) as u32
 }
 
 #[cfg(test)]
@@ -209,15 +242,16 @@ mod tests {
         assert_eq!(timeouts.by_policy(&it), None);
     }
 
-    /// Returns the flow of a connection that was reported 100 seconds after the start of the clock.
+    /// Returns the flow of a connection that a packet renewed 100 seconds after the start of the
+    /// clock.
     fn flow(it: &Connection) -> TrackedFlow {
         TrackedFlow {
             keys: FlowKey::of(it),
             entries: [None; 2],
             id: it.id,
             status: it.status,
-            timeout: it.timeout.unwrap(),
-            reported: 100 * SECOND,
+            expiry: (100 + u64::from(it.timeout.unwrap())) * SECOND,
+            known_use: 100 * SECOND,
             policy_timeout: None,
             liberal_at: 0,
             is_unproven: false,
@@ -240,6 +274,33 @@ mod tests {
         assert_eq!(status_after(REPLIED, 103), Some(ASSURED));
         assert_eq!(status_after(ASSURED, 103), None);
         assert_eq!(status_after(Status::CONFIRMED, 103), None, "nobody has answered");
+    }
+
+    #[test]
+    fn udp_that_has_not_lasted_keeps_the_shorter_timeout() {
+        let timeouts = FlowTimeouts::default();
+        let mut flow = flow(&connection(libc::IPPROTO_UDP, REPLIED, 30));
+        let mut change_after = |tenths: u64, now: u64| {
+            let last_seen = tenths * SECOND / 10;
+            let totals = TierTotals { last_seen, ..TierTotals::default() };
+            let change = timeouts.refresh(&mut flow, totals, now * SECOND)?;
+            Some((change.timeout?, change.status))
+        };
+        assert_eq!(change_after(1005, 105), None, "more than half of the time is left");
+        assert_eq!(change_after(1005, 118), Some((13, None)));
+        // Less than two seconds after the packet that Linux knows of, and more.
+        assert_eq!(change_after(1024, 118), Some((15, None)));
+        assert_eq!(change_after(1045, 120), Some((105, Some(ASSURED))));
+    }
+
+    #[test]
+    fn udp_that_has_not_lasted_keeps_the_timeout_of_an_unknown_policy() {
+        let mut flow = flow(&connection(libc::IPPROTO_UDP, REPLIED, 50));
+        let totals = TierTotals { last_seen: 101 * SECOND, ..TierTotals::default() };
+        let mut refresh =
+            |now: u64| FlowTimeouts::default().refresh(&mut flow, totals, now * SECOND);
+        assert_eq!(refresh(120), None);
+        assert_eq!(refresh(136).and_then(|it| it.timeout), Some(15));
     }
 
     #[test]

@@ -5,10 +5,14 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::DerefMut;
 
-use fastlane_table::{EntryId, HashEntry, HashWriter, TableError};
+use fastlane_table::{EntryId, HashEntry, HashWriter, LaneState, TableError};
 
+use super::flow_state::{FLOW_WORDS, FlowState};
 use super::{FlowKey, FlowRecord, FlowTier, TierFlow, TierTotals};
 use crate::conntrack::{Connection, ConntrackChange, Status};
+
+/// One second in nanoseconds.
+pub(super) const SECOND: u64 = 1_000_000_000;
 
 /// Writer of the table of flows.
 pub(super) type FlowWriter = HashWriter<FlowKey, FlowRecord>;
@@ -22,9 +26,11 @@ pub(super) struct TrackedFlow {
     pub(super) entries: [Option<EntryId>; 2],
     pub(super) id: u32,
     pub(super) status: Status,
-    /// Timeout as Linux last reported it, in seconds, and the time of the report in nanoseconds.
-    pub(super) timeout: u32,
-    pub(super) reported: u64,
+    /// Time at which Linux removes it without further packets, in nanoseconds.
+    pub(super) expiry: u64,
+    /// Time of the last packet that Linux knows of, in nanoseconds. It is another one than that of
+    /// the last report: Linux reports changes that no packet caused, too.
+    pub(super) known_use: u64,
     /// Timeout by a timeout policy, in seconds, if Linux has reported one.
     pub(super) policy_timeout: Option<u32>,
     /// Bytes of both directions when Linux was last told to be liberal about TCP windows.
@@ -79,6 +85,16 @@ impl TrackedFlow {
         ConntrackChange { mark: Some((0, mask)), ..self.change() }
     }
 
+    /// Notes what Linux has reported of the timeout at a time in nanoseconds.
+    pub(super) fn note_timeout(&mut self, connection: &Connection, now: u64) {
+        if let Some(timeout) = connection.timeout {
+            self.expiry = now + u64::from(timeout) * SECOND;
+        }
+        if connection.is_refreshed {
+            self.known_use = now;
+        }
+    }
+
     fn is_tcp(&self) -> bool {
         i32::from(self.keys[0].protocol) == libc::IPPROTO_TCP
     }
@@ -128,8 +144,21 @@ impl<T: DerefMut<Target = FlowWriter>> FlowTable<T> {
         self.failure.take()
     }
 
+    /// Returns the totals of the flow at an index in all tiers; zeros if there is none.
+    pub(super) fn totals(&mut self, index: usize, lanes: &[LaneState<FLOW_WORDS>]) -> TierTotals {
+        let entries = self.at(index).map_or([None; 2], |flow| flow.entries);
+        let mut totals = TierTotals::default();
+        for entry in entries.into_iter().flatten() {
+            totals += self.tier_totals(entry);
+            for lane in lanes {
+                totals += FlowState::new(lane.at(entry)).totals();
+            }
+        }
+        totals
+    }
+
     /// Returns the totals of an entry in the tier inside the kernel; zeros if there is none.
-    pub(super) fn tier_totals(&mut self, entry: EntryId) -> TierTotals {
+    fn tier_totals(&mut self, entry: EntryId) -> TierTotals {
         let Some(tier) = &self.tier else { return TierTotals::default() };
         tier.totals(entry).unwrap_or_else(|error| {
             self.failure.get_or_insert(error);
@@ -159,9 +188,9 @@ impl<T: DerefMut<Target = FlowWriter>> FlowTable<T> {
         self.count
     }
 
-    /// Returns true if another flow may find room.
-    pub(super) fn has_room(&self) -> bool {
-        self.table.len() + 2 <= self.table.capacity()
+    /// Returns the number of further flows for whose both directions there is room.
+    pub(super) fn room(&self) -> usize {
+        (self.table.capacity() - self.table.len()) / 2
     }
 
     /// Returns the number of indexes of [`at`](Self::at).
@@ -174,11 +203,16 @@ impl<T: DerefMut<Target = FlowWriter>> FlowTable<T> {
         self.flows.get_mut(index)?.as_mut()
     }
 
+    /// Returns the index of the flow of a connection, if this very connection is in the table.
+    pub(super) fn index(&self, connection: &Connection) -> Option<usize> {
+        let index = self.table.get(&FlowKey::of(connection)[0])?.entry.index();
+        self.flows[index].as_ref().is_some_and(|flow| flow.id == connection.id).then_some(index)
+    }
+
     /// Returns the flow of a connection, if this very connection is in the table.
     pub(super) fn get(&mut self, connection: &Connection) -> Option<&mut TrackedFlow> {
-        let entry = self.table.get(&FlowKey::of(connection)[0])?.entry;
-        let flow = self.flows[entry.index()].as_mut()?;
-        (flow.id == connection.id).then_some(flow)
+        let index = self.index(connection)?;
+        self.at(index)
     }
 
     /// Returns true if the table has the [`directions`] of this very connection.
@@ -207,19 +241,19 @@ impl<T: DerefMut<Target = FlowWriter>> FlowTable<T> {
             };
         }
         let [Some(original), _] = entries else { return Ok(false) };
-        let timeout = connection.timeout.unwrap_or(0);
-        let flow = TrackedFlow {
+        let mut flow = TrackedFlow {
             keys,
             entries,
             id: connection.id,
             status: connection.status,
-            timeout,
-            reported: now,
+            expiry: now,
+            known_use: now,
             policy_timeout,
             liberal_at: 0,
             is_unproven: false,
             closing: Closing::default(),
         };
+        flow.note_timeout(connection, now);
         let is_new = self.flows[original.index()].replace(flow).is_none();
         self.count += usize::from(is_new);
         Ok(is_new)
@@ -230,11 +264,12 @@ impl<T: DerefMut<Target = FlowWriter>> FlowTable<T> {
     /// # Errors
     /// As [`add`](Self::add).
     pub(super) fn reopen(&mut self, connection: &Connection, now: u64) -> Result<(), TableError> {
-        let policy_timeout = self.get(connection).and_then(|flow| flow.policy_timeout);
+        let former = self.get(connection).copied();
         self.remove(connection);
         self.add(connection, now)?;
-        if let Some(flow) = self.get(connection) {
-            flow.policy_timeout = policy_timeout;
+        if let (Some(flow), Some(former)) = (self.get(connection), former) {
+            flow.policy_timeout = former.policy_timeout;
+            flow.known_use = former.known_use;
         }
         Ok(())
     }
@@ -260,6 +295,16 @@ impl<T: DerefMut<Target = FlowWriter>> FlowTable<T> {
         let is_known = keys.iter().any(|key| self.table.get(key).is_some());
         keys.iter().for_each(|key| self.remove_key(key));
         is_known
+    }
+
+    /// Removes the directions of a connection that has ended, but none that another one has taken
+    /// since. Returns true if one was in the table.
+    pub(super) fn remove_ended(&mut self, connection: &Connection) -> bool {
+        let is_its = |found: HashEntry<'_, FlowRecord>| found.value.id == connection.id;
+        let mut keys = FlowKey::of(connection).to_vec();
+        keys.retain(|key| self.table.get(key).is_some_and(is_its));
+        keys.iter().for_each(|key| self.remove_key(key));
+        !keys.is_empty()
     }
 
     /// Removes the flow at an index.

@@ -1,36 +1,35 @@
 //! The follower of flows against the connection tracking of the real Linux.
 
 use std::collections::BTreeSet;
-use std::net::UdpSocket;
-use std::ops::RangeInclusive;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastlane_core::now;
-use fastlane_mirror::conntrack::{ConntrackListener, Groups};
+use fastlane_mirror::conntrack::{Connection, ConntrackListener, ConntrackWriter, Groups};
 use fastlane_mirror::flows::{
-    FLOW_WORDS, FlowFollower, FlowKey, FlowPolicy, FlowRecord, FlowSettings, FlowState, Suitability,
+    FLOW_WORDS, FlowFollower, FlowKey, FlowPolicy, FlowRecord, FlowSettings, Suitability,
 };
 use fastlane_mirror::ipsec::IpsecPolicies;
 use fastlane_table::{HashReader, HashWriter, SharedMemory, Spec, State};
 use fastlane_testing::namespace::{command, private};
 use fastlane_testing::sleeping_lane;
 
-const POLICY: FlowPolicy = FlowPolicy { mark: 1, mask: 1, one_way: false };
+pub(crate) const POLICY: FlowPolicy = FlowPolicy { mark: 1, mask: 1, one_way: false };
 
 /// Tables of a follower, which outlive it.
-struct Rig {
+pub(crate) struct Rig {
     flows: Arc<SharedMemory>,
-    reader: HashReader<FlowKey, FlowRecord>,
-    state: State<FLOW_WORDS>,
+    pub(crate) reader: HashReader<FlowKey, FlowRecord>,
+    pub(crate) state: State<FLOW_WORDS>,
 }
 
-type Follower = FlowFollower<Box<HashWriter<FlowKey, FlowRecord>>>;
+pub(crate) type Follower = FlowFollower<Box<HashWriter<FlowKey, FlowRecord>>>;
 
 impl Rig {
     /// Creates tables for a number of flows in a namespace that marks all connections. Returns
     /// `None` after a skip.
-    fn new(test: &str, flows: usize) -> Option<Self> {
+    pub(crate) fn new(test: &str, flows: usize) -> Option<Self> {
         if !private(test) {
             return None;
         }
@@ -45,27 +44,33 @@ impl Rig {
         Some(Self { flows: memory, reader: reader.unwrap(), state: state.unwrap() })
     }
 
-    fn follow(&self, receive_buffer: usize) -> Follower {
-        let groups = Groups { new: false, rules: false };
-        let mut listener = ConntrackListener::open(groups, 1 << 20).unwrap();
-        let rules = u64::from(listener.rules_generation().unwrap()) + 1;
-        let settings = FlowSettings { policy: POLICY, receive_buffer, rejudges: true, rules };
-        let mut writer = HashWriter::attach(&self.flows, &sleeping_lane()).unwrap();
-        writer.with_state(self.state.clone());
-        FlowFollower::open(settings, Box::new(writer), None, &self.state, now()).unwrap()
+    /// Opens a follower with a receive buffer of a number of bytes.
+    pub(crate) fn follow(&self, receive_buffer: usize) -> Follower {
+        self.open(POLICY, receive_buffer, now())
     }
 
-    fn keys(&self) -> BTreeSet<String> {
+    pub(crate) fn open(&self, policy: FlowPolicy, receive_buffer: usize, now: u64) -> Follower {
+        let rules = u64::from(listener().rules_generation().unwrap()) + 1;
+        let settings = FlowSettings { policy, receive_buffer, rejudges: true, rules };
+        let mut writer = HashWriter::attach(&self.flows, &sleeping_lane()).unwrap();
+        writer.with_state(self.state.clone());
+        FlowFollower::open(settings, Box::new(writer), None, &self.state, now).unwrap()
+    }
+
+    pub(crate) fn keys(&self) -> BTreeSet<String> {
         self.reader.copies().map(|(key, ..)| format!("{key:?}")).collect()
     }
 }
 
+/// Returns a listener that looks up and dumps connections.
+pub(crate) fn listener() -> ConntrackListener {
+    ConntrackListener::open(Groups { new: false, rules: false }, 1 << 20).unwrap()
+}
+
 /// Returns the keys of the connections that may be fast, as a dump has them.
 fn expected() -> BTreeSet<String> {
-    let groups = Groups { new: false, rules: false };
-    let mut listener = ConntrackListener::open(groups, 1 << 20).unwrap();
     let mut keys = BTreeSet::new();
-    let is_whole = listener.dump(0, 0, |it| {
+    let is_whole = listener().dump(0, 0, |it| {
         if POLICY.judge(&it, &IpsecPolicies::default()) == Suitability::Fast {
             keys.extend(FlowKey::of(&it).map(|key| format!("{key:?}")));
         }
@@ -76,7 +81,7 @@ fn expected() -> BTreeSet<String> {
 
 /// Steps until the table has the connections that a dump has.
 #[track_caller]
-fn settle(rig: &Rig, follower: &mut Follower) -> BTreeSet<String> {
+pub(crate) fn settle(rig: &Rig, follower: &mut Follower) -> BTreeSet<String> {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
         follower.step(now()).unwrap();
@@ -90,7 +95,7 @@ fn settle(rig: &Rig, follower: &mut Follower) -> BTreeSet<String> {
 }
 
 /// Exchanges a datagram in each direction between new sockets and a port.
-fn exchange(port: u16, count: u16, mut between: impl FnMut()) {
+pub(crate) fn exchange(port: u16, count: u16, mut between: impl FnMut()) {
     let server = UdpSocket::bind(("127.0.0.1", port)).unwrap();
     for number in 0..count {
         // A port that Linux chooses may have been chosen before: the connection would be the same.
@@ -188,45 +193,107 @@ fn a_successor_takes_over_and_removes_what_ended_meanwhile() {
 }
 
 #[test]
-fn a_timeout_is_refreshed_in_time_and_only_for_flows_in_use() {
-    let Some(rig) = Rig::new("flows-refresh", 64) else { return };
-    for key in ["udp_timeout", "udp_timeout_stream"] {
-        std::fs::write(format!("/proc/sys/net/netfilter/nf_conntrack_{key}"), "60").unwrap();
-    }
+fn a_successor_keeps_what_it_took_over_though_events_are_lost() {
+    let Some(rig) = Rig::new("flows-successor-lost", 8192) else { return };
     let mut follower = rig.follow(8 << 20);
-    exchange(5353, 2, || {});
-    settle(&rig, &mut follower);
-    let entries: Vec<_> = rig.reader.copies().filter(|(_, _, it)| it.is_reply == 0).collect();
-    let (used, entry, _) = entries[0];
-    let listener =
-        || ConntrackListener::open(Groups { new: false, rules: false }, 1 << 20).unwrap();
-    let timeout = |key: &FlowKey| {
-        let found = listener().look_up(&key.tuple(), 0).unwrap().unwrap();
-        (found.timeout.unwrap(), found.status.has(4))
-    };
+    exchange(5353, 100, || {});
+    let before = settle(&rig, &mut follower);
+    assert_eq!(before.len(), 200);
+    drop(follower);
+    let mut successor = rig.follow(64 << 10);
+    exchange(5354, 2000, || {});
+    settle(&rig, &mut successor);
+    let statistics = successor.statistics();
+    assert!(statistics.lost > 0, "{statistics:?}");
+    // Past the time within which flows must be reported.
+    let later = now() + 3_000_000_000;
+    (0..20).for_each(|step| successor.step(later + step * 1_000_000).unwrap());
+    assert!(rig.keys().is_superset(&before), "{:?}", successor.statistics());
+}
+
+#[test]
+fn a_slow_successor_reads_the_reports_before_it_removes_what_is_not_reported() {
+    let Some(rig) = Rig::new("flows-successor-slow", 1024) else { return };
+    let mut follower = rig.follow(8 << 20);
+    exchange(5353, 300, || {});
+    let before = settle(&rig, &mut follower);
+    drop(follower);
+    let mut successor = rig.follow(8 << 20);
+    let later = now() + 3_000_000_000;
+    for step in 0..4 {
+        successor.step(later + step * 1_000_000).unwrap();
+        assert_eq!(rig.keys().len(), before.len(), "step {step}");
+    }
+}
+
+#[test]
+fn a_successor_removes_what_linux_does_not_report() {
+    let Some(rig) = Rig::new("flows-successor-unheard", 64) else { return };
+    let mut follower = rig.follow(8 << 20);
+    let [server, client] = [5353, 20_000].map(|port| UdpSocket::bind(("127.0.0.1", port)).unwrap());
+    client.send_to(b"there", ("127.0.0.1", 5353)).unwrap();
+    server.send_to(b"back", client.local_addr().unwrap()).unwrap();
+    assert_eq!(settle(&rig, &mut follower).len(), 2);
+    drop(follower);
+    command("nft", "add rule inet t marks ct event set \"destroy\"");
+    client.send_to(b"there", ("127.0.0.1", 5353)).unwrap();
+    let mut successor = rig.follow(8 << 20);
     let start = now();
-    // The clock of this test runs ahead.
-    let at = |seconds: u64| start + seconds * 1_000_000_000;
-    let see = |second| FlowState::new(rig.state.lane(0).at(entry)).see(at(second));
-    let mut refreshed_in = |seconds: RangeInclusive<u64>| {
-        let before = follower.statistics().refreshed;
-        seconds.for_each(|second| follower.step(at(second)).unwrap());
-        follower.statistics().refreshed - before
-    };
-    see(1);
-    assert_eq!(refreshed_in(1..=11), 0, "more than half of the time is left");
-    assert!(!timeout(&used).1);
-    see(10);
-    assert_eq!(refreshed_in(12..=22), 1, "it has lasted");
-    // Less the time since the packet: it expires 60 seconds after that one.
-    let (left, is_assured) = timeout(&used);
-    assert!((48..=60).contains(&left), "{left}");
-    assert!(is_assured);
-    see(30);
-    assert_eq!(refreshed_in(23..=39), 0, "more than half of the time is left");
-    assert_eq!(refreshed_in(40..=55), 1);
-    let (left, _) = timeout(&used);
-    assert!((35..=50).contains(&left), "{left}");
-    assert!(!timeout(&entries[1].0).1, "the idle one is left alone");
-    assert_eq!(refreshed_in(56..=80), 0, "no packet, no refresh");
+    successor.step(start).unwrap();
+    assert_eq!(rig.keys().len(), 2, "its report may come");
+    (0..3).for_each(|step| successor.step(start + 3_000_000_000 + step * 1_000_000).unwrap());
+    assert_eq!(rig.keys().len(), 0);
+}
+
+#[test]
+fn the_end_of_a_connection_removes_what_was_taken_over_of_it() {
+    let Some(rig) = Rig::new("flows-successor-half", 64) else { return };
+    let policy = FlowPolicy { one_way: true, ..POLICY };
+    let mut follower = rig.open(policy, 8 << 20, now());
+    let [server, client] = [5353, 20_000].map(|port| UdpSocket::bind(("127.0.0.1", port)).unwrap());
+    client.send_to(b"there", ("127.0.0.1", 5353)).unwrap();
+    let (_, from) = server.recv_from(&mut [0; 16]).unwrap();
+    follower.step(now()).unwrap();
+    assert_eq!(rig.keys().len(), 1, "the direction that Linux has seen");
+    drop(follower);
+    server.send_to(b"back", from).unwrap();
+    let mut successor = rig.open(policy, 8 << 20, now());
+    assert_eq!(rig.keys().len(), 1);
+    command("conntrack", "-D -p udp --dport 5353");
+    successor.step(now()).unwrap();
+    assert_eq!(rig.keys().len(), 0);
+}
+
+#[test]
+fn a_full_table_leaves_the_connections_without_room_alone() {
+    let Some(rig) = Rig::new("flows-full", 8) else { return };
+    let mut follower = rig.follow(8 << 20);
+    exchange(5353, 500, || follower.step(now()).unwrap());
+    let before = follower.statistics();
+    assert!(before.full > 400 && before.flows >= 8, "{before:?}");
+    // TCP that stays with Linux keeps its windows.
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(server.local_addr().unwrap()).unwrap();
+    let _other = server.accept().unwrap();
+    (0..3).for_each(|_| follower.step(now()).unwrap());
+    let is_of_client = |it: &Connection| it.original.ports[0] == port_of(&client);
+    let mut found = None;
+    listener().dump(0, 0, |it| found = found.take().or(Some(it).filter(is_of_client))).unwrap();
+    assert!(!found.unwrap().tcp.unwrap().is_liberal());
+    assert_eq!(follower.statistics().touched, before.touched);
+    // One ends, and one of those without room takes its place.
+    let (key, ..) = rig.reader.copies().find(|(_, _, it)| it.is_reply == 0).unwrap();
+    let ended = listener().look_up(&key.tuple(), 0).unwrap().unwrap();
+    assert!(ConntrackWriter::open().unwrap().remove(&ended).unwrap());
+    follower.step(now()).unwrap();
+    assert_eq!(follower.statistics().flows, before.flows - 1);
+    let later = now() + 6_000_000_000;
+    (0..10).for_each(|step| follower.step(later + step * 1_000_000).unwrap());
+    let after = follower.statistics();
+    assert!(after.touched <= before.touched + 4, "{after:?}");
+    assert_eq!(after.flows, before.flows);
+}
+
+fn port_of(socket: &TcpStream) -> u16 {
+    socket.local_addr().unwrap().port()
 }

@@ -8,6 +8,7 @@ mod connections;
 mod corpus;
 mod ecmp;
 mod flow_events;
+mod flow_timeouts;
 mod lanes;
 mod limits;
 mod oracle;
