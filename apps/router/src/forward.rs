@@ -115,11 +115,20 @@ impl<R: Routes> Router<R> {
         let Self { context, four, six } = self;
         (four.count, six.count) = (0, 0);
         for (index, packet) in packets.iter_mut().enumerate() {
-            match headers::read(packet.bytes(), entrance.mac) {
+            let network = match headers::read(packet.bytes(), entrance.mac) {
+                Err(Outcome::EtherType) if context.access.is_some() => {
+                    headers::read_tagged(packet.bytes())
+                }
+                network => network,
+            };
+            match network {
                 Ok(Network::Four(headers)) => four.push(index, headers),
                 Ok(Network::Six(headers)) => six.push(index, headers),
                 Err(cause) => {
-                    packet.set_verdict(Verdict::Kernel);
+                    packet.set_verdict(match cause {
+                        Outcome::AclNoPorts => Verdict::Drop,
+                        _ => Verdict::Kernel,
+                    });
                     context.counts.cause(cause as u32, 1, packet.len() as u64);
                 }
             }

@@ -2,7 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use fastlane::wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Layers, checksum::Sum, header};
+use fastlane::wire::checksum::Sum;
+use fastlane::wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Layers, Vlan, header};
 
 use crate::Outcome;
 
@@ -76,6 +77,27 @@ pub fn read(frame: &[u8], station: [u8; 6]) -> Result<Network, Outcome> {
     }
 }
 
+/// Parses the packet behind a priority tag (VLAN 0 of IEEE 802.1Q). Linux removes the tag and
+/// forwards the packet, so an access list decides about it.
+///
+/// # Errors
+/// Why the frame is Linux's; [`Outcome::AclNoPorts`] if it must not be, as there is another tag.
+#[cold]
+pub fn read_tagged(frame: &[u8]) -> Result<Network, Outcome> {
+    let ethernet: &Ethernet = header(frame, 0).ok_or(Outcome::Malformed)?;
+    let tag: &Vlan = header(frame, Ethernet::LENGTH).ok_or(Outcome::EtherType)?;
+    if !EtherType::is_vlan(ethernet.ethertype.get()) || tag.id() != 0 {
+        return Err(Outcome::EtherType);
+    }
+    let (packet, fallback) = (&frame[Ethernet::LENGTH + Vlan::LENGTH..], Outcome::EtherType);
+    match tag.ethertype.get() {
+        EtherType::IPV4 => ipv4(packet).map(|it| Network::Four(Headers { fallback, ..it })),
+        EtherType::IPV6 => ipv6(packet).map(|it| Network::Six(Headers { fallback, ..it })),
+        ethertype if EtherType::is_vlan(ethertype) => Err(Outcome::AclNoPorts),
+        _ => Err(Outcome::EtherType),
+    }
+}
+
 /// Parses an IPv4 packet; bytes after its end are padding.
 #[inline(always)]
 fn ipv4(packet: &[u8]) -> Result<Headers<Ipv4Addr>, Outcome> {
@@ -128,12 +150,15 @@ fn header_sum(header: &[u8]) -> Sum {
 fn ipv6(packet: &[u8]) -> Result<Headers<Ipv6Addr>, Outcome> {
     let ip: &Ipv6 = header(packet, 0).ok_or(Outcome::Malformed)?;
     let length = Ipv6::LENGTH + usize::from(ip.payload_length.get());
-    // A hop-by-hop header in no payload is that of a jumbogram (RFC 2675).
-    let is_jumbo = length == Ipv6::LENGTH && ip.next_header == IpProtocol::HOP_BY_HOP;
-    if ip.version() != 6 || length > packet.len() || is_jumbo {
+    if ip.version() != 6 || length > packet.len() {
         return Err(Outcome::Malformed);
     }
-    let fallback = if ip.next_header == IpProtocol::HOP_BY_HOP {
+    // A hop-by-hop header in no payload is that of a jumbogram (RFC 2675). Linux takes its length
+    // from the frame, even if the header has no length for it.
+    let is_jumbo = length == Ipv6::LENGTH && ip.next_header == IpProtocol::HOP_BY_HOP;
+    let fallback = if is_jumbo {
+        Outcome::Malformed
+    } else if ip.next_header == IpProtocol::HOP_BY_HOP {
         Outcome::HopByHop
     } else if ip.hop_limit <= 1 {
         Outcome::TimeToLive

@@ -266,6 +266,40 @@ fn extension_headers_do_not_lead_around_a_list() {
         cut[55] = 200;
         assert_eq!(cause(cut, "10 drop tcp"), Some(Outcome::AclNoPorts), "{header}");
     }
+    // Without a payload length: Linux takes that of the frame.
+    let mut endless = behind(0, 17);
+    endless[18..20].fill(0);
+    assert_eq!(cause(endless.clone(), "10 drop udp"), Some(Outcome::AclNoPorts));
+    assert_eq!(outcome_of(known(), &endless), name(Outcome::Malformed));
+}
+
+#[test]
+fn priority_tags_do_not_lead_around_a_list() {
+    let tagged = |frame: Vec<u8>, tags: &[u8]| [&frame[..12], tags, &frame[12..]].concat();
+    let cause = |frame: Vec<u8>, rules: &str| {
+        let results = route(known(), &[frame], with_list(rules));
+        let [cause] = &results.causes.keys().collect::<Vec<_>>()[..] else { panic!("{results:?}") };
+        (*cause).clone()
+    };
+    for tag in [[0x81, 0, 0xe0, 0], [0x88, 0xa8, 0, 0]] {
+        for frame in [four(TO, 64, 4), six(64, 4)] {
+            let frame = tagged(frame, &tag);
+            assert_eq!(cause(frame.clone(), "10 drop udp"), name(Outcome::AclDrop));
+            // What the list permits is Linux's, as it is without a list.
+            assert_eq!(cause(frame.clone(), "10 drop tcp"), name(Outcome::EtherType));
+            assert_eq!(outcome_of(known(), &frame), name(Outcome::EtherType));
+            // Linux would look behind a second tag, too.
+            let twice = tagged(frame, &tag);
+            assert_eq!(cause(twice.clone(), "10 drop tcp"), name(Outcome::AclNoPorts));
+            assert_eq!(outcome_of(known(), &twice), name(Outcome::EtherType));
+        }
+    }
+    // Other VLANs have interfaces of their own, and neighbours are found by ARP.
+    let vlan = tagged(four(TO, 64, 4), &[0x81, 0, 0, 7]);
+    assert_eq!(cause(vlan, "default drop"), name(Outcome::EtherType));
+    let mut arp = tagged(four(TO, 64, 4), &[0x81, 0, 0, 0]);
+    arp[16..18].copy_from_slice(&[8, 6]);
+    assert_eq!(cause(arp, "default drop"), name(Outcome::EtherType));
 }
 
 #[test]
