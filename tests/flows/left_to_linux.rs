@@ -10,6 +10,7 @@ for_each_tier!(
     r3_other_protocols_fragments_and_first_packets_are_linuxs,
     r4_the_time_to_live_expires_in_linux_and_is_one_less_beyond,
     r5_packets_beyond_the_mtu_are_linuxs_which_says_so,
+    r5_packets_beyond_the_mtu_of_their_route_are_linuxs,
     r21_a_discarding_route_is_never_fast,
     r26_a_packet_by_another_interface_than_the_route_back_is_linuxs,
 );
@@ -71,6 +72,20 @@ fn r5_packets_beyond_the_mtu_are_linuxs_which_says_so(tier: Tier) {
     // From now on the sender's segments are too long; Linux tells it the MTU.
     firewall.routed.ip("link set wire1 mtu 1300");
     firewall.routed.far.run(&["ip", "link", "set", "wire1", "mtu", "1300"]);
+    tcp.exchange(1 << 20);
+    assert!(firewall.count("linux_too_long") > 0);
+    let route = firewall.routed.lab.right.run(&["ip", "route", "get", FAR]);
+    assert!(route.contains("mtu 1300"), "{route}");
+    firewall.router.stop();
+}
+
+fn r5_packets_beyond_the_mtu_of_their_route_are_linuxs(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r5-route", &[RULES, MASQUERADE]) else { return };
+    let mut tcp = firewall.connect(8080);
+    tcp.exchange(1000);
+    firewall.wait_until_fast(8080);
+    tcp.exchange(1 << 20);
+    firewall.routed.ip("route change 10.78.0.0/24 dev wire1 mtu 1300");
     tcp.exchange(1 << 20);
     assert!(firewall.count("linux_too_long") > 0);
     let route = firewall.routed.lab.right.run(&["ip", "route", "get", FAR]);

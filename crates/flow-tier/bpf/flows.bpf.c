@@ -22,9 +22,11 @@
 #define AF_INET 2
 #define AF_INET6 10
 #define FRAGMENT 0x3fff // more-fragments flag and offset
+#define FLOW_INFO 0x0fffffff // traffic class and flow label in the first word of IPv6 (RFC 8200 3)
 #define DSCP 0xfc // of a type of service; the other bits tell of congestion (RFC 3168)
 
 #define MAX_PORTS 256
+#define MAX_ROUTE_MTUS 8193
 #define MAX_CPUS 1024
 // Shortest frame without the frame check sequence, up to which frames may be padded.
 #define SHORTEST 60
@@ -250,6 +252,21 @@ struct {
 	__uint(value_size, sizeof(struct bpf_devmap_val));
 } exits SEC(".maps");
 
+struct prefix {
+	__u32 length;
+	__be32 address;
+};
+
+// MTUs of IPv4 routes. The route lookup tells only locked ones (`ip_mtu_from_fib_result`), but Linux
+// keeps to all when it forwards (`ip_dst_mtu_maybe_forward`).
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_ROUTE_MTUS);
+	__type(key, struct prefix);
+	__type(value, __u32);
+} route_mtus SEC(".maps");
+
 // Programs that steer to lanes, of interfaces that are of both tiers.
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -275,6 +292,7 @@ struct packet {
 	__u32 headers; // of the IP packet, both
 	__u32 has_expired; // time to live or hop limit
 	__u32 service; // type of service that routes may ask for: only those of IPv4 do
+	__be32 flow_info; // traffic class and flow label of IPv6, which select one of several next hops
 };
 
 // What the packets of a flow are translated to.
@@ -574,6 +592,7 @@ static __always_inline enum outcome read_ipv6(void *data, void *end, struct pack
 	asm volatile("" : "+m"(packet->key.source), "+m"(packet->key.destination));
 	packet->key.protocol = ip->nexthdr;
 	packet->key.version = 6;
+	packet->flow_info = *(const __be32 *)ip & bpf_htonl(FLOW_INFO);
 	packet->has_expired = ip->hop_limit <= 1;
 	return FORWARDED;
 }
@@ -693,7 +712,9 @@ static __always_inline enum outcome resolve(const struct frame *frame, const str
 	enum outcome outcome;
 
 	state->generation = 0;
-	way.tos = packet->service;
+	// In the place of the type of service, which is 0 for IPv6.
+	way.flowinfo = packet->flow_info;
+	way.tos |= packet->service;
 	way.l4_protocol = key->protocol;
 	way.sport = bpf_htons(key->ports[0]);
 	way.dport = bpf_htons(flow->ports[1]);
@@ -736,6 +757,13 @@ static __always_inline enum outcome resolve(const struct frame *frame, const str
 	state->ingress = back.ifindex;
 	state->egress = egress;
 	state->mtu = way.mtu_result;
+	if (key->version == 4) {
+		struct prefix to = { .length = 32, .address = flow->destination[0] };
+		const __u32 *mtu = bpf_map_lookup_elem(&route_mtus, &to);
+
+		if (mtu && *mtu < state->mtu)
+			state->mtu = *mtu;
+	}
 	__builtin_memcpy(state->next_hop, way.dmac, sizeof(state->next_hop));
 	__builtin_memcpy(state->exit, way.smac, sizeof(state->exit));
 	return FORWARDED;
@@ -860,6 +888,9 @@ static __always_inline enum outcome decide(const struct frame *frame,
 	outcome = read_transport(frame, transport, room, packet);
 	if (outcome == TCP_CLOSE)
 		state->flags |= CLOSING;
+	// Lanes, which may get the packet, do not know the first exit.
+	if (outcome == PARTIAL_CHECKSUM && state->flags & REROUTED)
+		return FLOW_EXIT;
 	if (outcome != FORWARDED)
 		return outcome;
 	packet->longest = frame->segment ? packet->headers + frame->segment : packet->length;

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use aya::Ebpf;
+use fastlane_mirror::Prefix;
 use fastlane_mirror::flows::{FlowKey, FlowStatus, FlowTier, TierFlow, TierTotals};
 use fastlane_steer::ProgramError;
 use fastlane_table::EntryId;
@@ -326,6 +327,15 @@ impl KernelTier {
     pub fn forget_hops(&mut self) -> io::Result<()> {
         let generation = self.status.generation.wrapping_add(1).max(1); // 0 means none
         self.set_status(Status { generation, ..self.status })
+    }
+
+    /// Sets the MTUs of IPv4 routes by prefix, in place of those before. They hold for next hops
+    /// that are looked up from now on; others are to be [forgotten](Self::forget_hops).
+    ///
+    /// # Errors
+    /// Returns the refusal of the kernel.
+    pub fn set_route_mtus(&mut self, mtus: BTreeMap<Prefix, u32>) -> io::Result<()> {
+        self.tables.route_mtus.set(mtus)
     }
 
     fn set_status(&mut self, status: Status) -> io::Result<()> {

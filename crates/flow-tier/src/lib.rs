@@ -16,6 +16,7 @@
 //! status     time until which flows may be forwarded; generation of the remembered hops
 //! entrances  slots of a hash table: interface, Ethernet address, zone, check
 //! exits      interface (devmap)
+//! route_mtus IPv4 prefix ─► least MTU of its routes (trie)
 //! lanes      programs that steer to lanes, of interfaces of both tiers
 //! outcomes   packets and bytes by CPU and TierOutcome
 //! ```
@@ -35,6 +36,7 @@ mod homes;
 mod kernel_tier;
 mod pins;
 mod program;
+mod route_mtu_table;
 mod shared_tier;
 mod slots;
 mod tables;

@@ -11,6 +11,7 @@ use fastlane_steer::ProgramArray;
 use crate::encoding::{FlowWords, StatusWords};
 use crate::entrances::Entrances;
 use crate::error::system;
+use crate::route_mtu_table::RouteMtuTable;
 use crate::slots::SlotWrite;
 use crate::tables_reader::{NAMES, TablesReader};
 
@@ -23,6 +24,7 @@ pub(crate) struct Tables {
     pub(crate) status: Array<MapData, StatusWords>,
     pub(crate) entrances: Entrances,
     pub(crate) exits: DevMapHash<MapData>,
+    pub(crate) route_mtus: RouteMtuTable,
     pub(crate) lanes: ProgramArray,
 }
 
@@ -37,8 +39,8 @@ impl Tables {
     pub(crate) fn descriptors(programs: &Ebpf) -> io::Result<[OwnedFd; NAMES.len()]> {
         let mut descriptors = Vec::with_capacity(NAMES.len());
         for name in NAMES {
-            let Some(Map::Array(table) | Map::ProgramArray(table) | Map::DevMapHash(table)) =
-                programs.map(name)
+            let (Some(Map::Array(table) | Map::ProgramArray(table))
+            | Some(Map::DevMapHash(table) | Map::LpmTrie(table))) = programs.map(name)
             else {
                 return Err(io::Error::other(format!("the object has no table `{name}`")));
             };
@@ -50,7 +52,7 @@ impl Tables {
     /// Opens the tables by their descriptors, in the order of [`NAMES`].
     pub(crate) fn open(descriptors: [OwnedFd; NAMES.len()]) -> Result<Self, MapError> {
         let reader = TablesReader::open(&descriptors)?;
-        let [flows, slots, homes, _, status, entrances, exits, lanes, _] = descriptors;
+        let [flows, slots, homes, _, status, entrances, exits, route_mtus, lanes, _] = descriptors;
         let table = |descriptor| Map::from_map_data(MapData::from_fd(descriptor)?);
         Ok(Self {
             reader,
@@ -60,6 +62,7 @@ impl Tables {
             status: table(status)?.try_into()?,
             entrances: Entrances::open(entrances)?,
             exits: table(exits)?.try_into()?,
+            route_mtus: RouteMtuTable::open(route_mtus)?,
             lanes: ProgramArray::new(lanes.as_fd())?,
         })
     }

@@ -13,8 +13,18 @@ use crate::slots::{FoundSlots, MAX_PROBES, SLOTS_PER_WORD, first_slots, slot_at}
 use crate::tier_outcome::{OutcomeCount, TierOutcome};
 
 /// Names of the tables in `bpf/flows.bpf.c`.
-pub(crate) const NAMES: [&str; 9] =
-    ["flows", "places", "homes", "states", "status", "entrances", "exits", "lanes", "outcomes"];
+pub(crate) const NAMES: [&str; 10] = [
+    "flows",
+    "places",
+    "homes",
+    "states",
+    "status",
+    "entrances",
+    "exits",
+    "route_mtus",
+    "lanes",
+    "outcomes",
+];
 
 /// Elements that are read at once.
 const CHUNK: usize = 1024;
@@ -46,7 +56,7 @@ impl TablesReader {
     /// # Errors
     /// Returns an error if one is of another kind.
     pub(crate) fn open(tables: &[OwnedFd; NAMES.len()]) -> io::Result<Self> {
-        let [flows, slots, homes, states, status, _, _, _, outcomes] = tables;
+        let [flows, slots, homes, states, status, _, _, _, _, outcomes] = tables;
         Ok(Self {
             flows: ArrayReader::new(flows.as_fd())?,
             slots: ArrayReader::new(slots.as_fd())?,

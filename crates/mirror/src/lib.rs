@@ -44,6 +44,7 @@ mod publish;
 pub mod query;
 mod records;
 mod route_listener;
+mod route_mtus;
 mod settings;
 mod socket;
 mod waiting_neighbours;

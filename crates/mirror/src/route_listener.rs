@@ -1,13 +1,15 @@
 //! Listener for changes of the forwarding state of Linux, for those who remember results of its
 //! route lookups: tells that something has changed, and keeps neighbours in use alive.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use super::Prefix;
 use super::message::{Dump, Effect, Link, Message, Neighbour, Reachability, TrafficControl, probe};
 use super::model::NeighbourId;
+use super::route_mtus::RouteMtus;
 use super::socket::{
     Dumper, NETCONF_GROUPS, ROUTING_GROUPS, Received, Socket, TRAFFIC_CONTROL_GROUP,
 };
@@ -43,10 +45,14 @@ pub struct RouteListener {
     next_probe: Instant,
     /// True if neighbours may be unknown, as no event has reported them.
     must_read: bool,
+    mtus: RouteMtus,
+    /// True if `mtus` may not be those of the routes.
+    must_read_mtus: bool,
 }
 
 impl RouteListener {
-    /// Subscribes to events and reads the neighbours: no event reports one that is stale already.
+    /// Subscribes to events and reads the neighbours, as no event reports one that is stale
+    /// already, and the IPv4 routes.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses a socket or the dump.
@@ -65,9 +71,37 @@ impl RouteListener {
             stale: WaitingNeighbours::default(),
             next_probe: Instant::now(),
             must_read: true,
+            mtus: RouteMtus::default(),
+            must_read_mtus: true,
         };
         listener.read_neighbours()?;
+        listener.read_mtus()?;
         Ok(listener)
+    }
+
+    /// Reads the MTUs of all routes, if they may be others than before.
+    fn read_mtus(&mut self) -> io::Result<()> {
+        if !self.must_read_mtus {
+            return Ok(());
+        }
+        let mut mtus = RouteMtus::default();
+        let is_whole = self.dumper.dump(Dump::Routes(libc::AF_INET), |messages| {
+            for message in messages {
+                if let Message::Route(route, _) = message {
+                    mtus.add(&route);
+                }
+            }
+            true
+        })?;
+        (self.mtus, self.must_read_mtus) = (mtus, !is_whole);
+        Ok(())
+    }
+
+    /// Returns the least MTU of the IPv4 routes that have one, by their prefixes. It holds for the
+    /// addresses of a prefix that no longer one covers, whichever routing table is asked.
+    #[must_use]
+    pub fn route_mtus(&self) -> BTreeMap<Prefix, u32> {
+        self.mtus.by_prefix()
     }
 
     /// Reads all neighbours, if some may be unknown.
@@ -100,13 +134,20 @@ impl RouteListener {
             let messages = match self.events.receive()? {
                 Received::Nothing => break,
                 Received::Lost => {
-                    self.must_read = true;
+                    (self.must_read, self.must_read_mtus) = (true, true);
                     change = RouteChange::Links;
                     continue;
                 }
                 Received::Messages(messages) => messages,
             };
             for message in messages {
+                self.must_read_mtus |= match &message {
+                    Ok((_, Message::Route(route, _))) => !self.mtus.add(route),
+                    Ok((_, Message::RouteRemoved(route))) => !self.mtus.remove(route),
+                    // Of the routes that end with an interface Linux does not tell.
+                    Ok((_, Message::Link(_) | Message::LinkRemoved(_))) => !self.mtus.is_empty(),
+                    _ => false,
+                };
                 let found = match message {
                     Ok((_, Message::Neighbour(neighbour))) => {
                         note(&mut self.neighbours, &mut self.stale, &neighbour)
@@ -145,6 +186,7 @@ impl RouteListener {
             }
         }
         self.read_neighbours()?;
+        self.read_mtus()?;
         Ok(change)
     }
 
@@ -328,6 +370,38 @@ mod tests {
             assert_eq!(listener.hear().unwrap(), RouteChange::Links, "{condition}");
             assert!(!listener.has_rule_beyond_lookup().unwrap(), "{condition}");
         }
+    }
+
+    #[test]
+    fn mtus_of_routes_are_followed() {
+        if !fastlane_testing::namespace::private("routes-mtus") {
+            return;
+        }
+        ip("link add veth0 type veth peer veth1");
+        ip("link set veth1 up");
+        ip("link set veth0 up");
+        ip("route add 10.1.0.0/16 dev veth0 mtu 1300");
+        let mut listener = RouteListener::open().unwrap();
+        for (words, expected) in [
+            ("show", "10.1.0.0/16 1300"),
+            ("add 10.2.0.0/16 dev veth0", "10.1.0.0/16 1300"),
+            ("add 10.2.0.0/16 dev veth0 metric 9 mtu 1200", "10.1.0.0/16 1300 10.2.0.0/16 1200"),
+            ("change 10.1.0.0/16 dev veth0 mtu lock 1400", "10.1.0.0/16 1400 10.2.0.0/16 1200"),
+            ("replace 10.1.0.0/16 dev veth0", "10.2.0.0/16 1200"),
+            ("del 10.2.0.0/16 metric 9", ""),
+            ("add 10.3.0.0/16 dev veth0 mtu 1300", "10.3.0.0/16 1300"),
+        ] {
+            ip(&format!("route {words}"));
+            listener.hear().unwrap();
+            let found = listener.route_mtus();
+            let found: Vec<String> =
+                found.iter().map(|(prefix, mtu)| format!("{prefix} {mtu}")).collect();
+            assert_eq!(found.join(" "), expected, "{words}");
+        }
+        // Linux does not tell which routes end with it.
+        ip("link set veth0 down");
+        listener.hear().unwrap();
+        assert!(listener.route_mtus().is_empty());
     }
 
     #[test]

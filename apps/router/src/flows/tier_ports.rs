@@ -127,7 +127,7 @@ impl TierPorts {
             return Err(error);
         }
         // Routes may have changed while nobody followed them.
-        ports.forget_hops()?;
+        ports.follow_routes()?;
         match adoption {
             Adoption::Loaded => {}
             Adoption::Adopted => eprintln!("router offload: the kernel tier was adopted"),
@@ -152,7 +152,7 @@ impl TierPorts {
         let change = self.listener.hear();
         let change = change.map_err(|error| format!("cannot read events of routes: {error}"))?;
         if change >= RouteChange::Routes {
-            self.forget_hops()?;
+            self.follow_routes()?;
         }
         let must_look = Instant::now() >= self.next_look;
         if must_look {
@@ -174,9 +174,11 @@ impl TierPorts {
         Ok(())
     }
 
-    fn forget_hops(&mut self) -> Result<(), String> {
-        let forgotten = self.tier.lock().forget_hops();
-        forgotten.map_err(|error| format!("the kernel tier cannot forget its next hops: {error}"))
+    /// Makes the tier forget its next hops, and tells it the MTUs of routes.
+    fn follow_routes(&mut self) -> Result<(), String> {
+        let (mtus, mut tier) = (self.listener.route_mtus(), self.tier.lock());
+        let followed = tier.set_route_mtus(mtus).and_then(|()| tier.forget_hops());
+        followed.map_err(|error| format!("the kernel tier cannot follow the routes: {error}"))
     }
 
     /// Attaches the program to the interfaces of the ports as they are now, and detaches it from

@@ -448,6 +448,30 @@ fn a_partial_checksum_is_linuxs() {
     assert_eq!(count(&tier, TierOutcome::PartialChecksum), 2);
 }
 
+/// With both tiers lanes get packets with a partial checksum, but they do not know the exit.
+#[test]
+fn a_partial_checksum_does_not_hide_that_a_flow_has_another_exit() {
+    if !private("kernel-tier-exit") {
+        return;
+    }
+    configure();
+    let (mut tier, mut tables) = (tier(), Tables::new());
+    let ends = ["10.0.0.1:4000", "20.0.0.1:80"];
+    let it = Translation::new(UDP, ends, ["20.0.0.9:5000", "20.0.0.1:80"]);
+    write(&mut tables, &mut tier, &it.connection());
+    tier.publish(&tables.published).unwrap();
+    let mut frame = it.original(&Shape::default());
+    assert!(by_tier(&mut tier, index("in"), &frame).is_some());
+    ip("route replace 20.0.0.0/8 via 198.18.0.2");
+    tier.forget_hops().unwrap();
+    assert_eq!(by_tier(&mut tier, index("in"), &frame), None);
+    let layers = Layers::parse(&frame).unwrap();
+    make_partial(&mut frame, &layers).unwrap();
+    assert_eq!(by_tier(&mut tier, index("in"), &frame), None);
+    let counts = [TierOutcome::FlowExit, TierOutcome::PartialChecksum].map(|it| count(&tier, it));
+    assert_eq!(counts, [2, 0]);
+}
+
 #[test]
 fn ipv6_is_linuxs_where_an_interface_takes_none() {
     if !private("kernel-tier-ipv6") {
