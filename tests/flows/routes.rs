@@ -15,6 +15,7 @@ for_each_tier!(
     r12_r13_a_flow_follows_routes_and_neighbours,
     r12_a_route_holds_for_its_type_of_service_only,
     r12_r22_the_rules_judge_a_flow_that_leaves_by_another_link,
+    r12_a_flow_leaves_by_the_exit_that_linux_selects,
     r14_r15_links_and_addresses_hold_for_flows,
 );
 
@@ -50,6 +51,12 @@ impl Taps {
 
     /// Does the same, and returns its IPv4 source, too.
     fn probe_source(&mut self, udp: &Datagrams) -> Option<(Exit, [u8; 4])> {
+        let (link, frame) = self.probe_frame(udp)?;
+        Some((exit(link, frame[..6].try_into().unwrap()), frame[26..30].try_into().unwrap()))
+    }
+
+    /// Does the same, and returns the link and the frame.
+    fn probe_frame(&mut self, udp: &Datagrams) -> Option<(usize, Vec<u8>)> {
         for wire in &mut self.0 {
             while wire.receive(Duration::ZERO).is_some() {}
         }
@@ -58,8 +65,7 @@ impl Taps {
             for (index, wire) in self.0.iter_mut().enumerate() {
                 while let Some(frame) = wire.receive(Duration::from_millis(2)) {
                     if frame.windows(5).any(|bytes| bytes == b"probe") {
-                        let source = frame[26..30].try_into().unwrap();
-                        return Some((exit(index + 1, frame[..6].try_into().unwrap()), source));
+                        return Some((index + 1, frame));
                     }
                 }
             }
@@ -158,15 +164,52 @@ fn r12_a_route_holds_for_its_type_of_service_only(tier: Tier) {
     firewall.router.stop();
 }
 
-/// A rule for the exit would be passed by, and a source kept that belongs to another exit.
-fn r12_r22_the_rules_judge_a_flow_that_leaves_by_another_link(tier: Tier) {
-    let masquerade = "
-table ip nat {
+/// Masquerade behind the addresses of both links.
+const MASQUERADE: &str = "
+table inet nat {
   chain postrouting {
     type nat hook postrouting priority srcnat;
     oifname { \"wire1\", \"wire2\" } masquerade
   }
 }";
+
+/// Linux selects one of several next hops by a hash of its own: of the addresses, and of the flow
+/// label of IPv6. Its rules have judged that exit, and the source is that of its interface.
+fn r12_a_flow_leaves_by_the_exit_that_linux_selects(tier: Tier) {
+    let Some(firewall) = Firewall::new(tier, "r12-several", &[RULES, MASQUERADE]) else { return };
+    let Firewall { routed, .. } = &firewall;
+    routed.ip("route add 10.100.0.0/16 nexthop via 10.78.0.2 nexthop via 10.79.0.2");
+    routed.ip("-6 route add fd99::/64 nexthop via fd78::2 nexthop via fd79::2");
+    let mut taps = Taps::open(&routed.far);
+    for address in ["10.100.0.1", "fd99::1"] {
+        let address: IpAddr = address.parse().unwrap();
+        routed.far.run(&["ip", "address", "add", &address.to_string(), "dev", "lo"]);
+        let flows: Vec<Datagrams> = (6000..6016)
+            .map(|port| {
+                let udp = firewall.datagrams_at((address, port).into());
+                assert!(udp.exchange().is_some());
+                firewall.wait_until_fast(port);
+                udp
+            })
+            .collect();
+        // Linux resolves only the neighbour that it selects.
+        let to_linux = || firewall.count("linux_flow_exit") + firewall.count("linux_no_neighbour");
+        let (forwarded, left) = (firewall.count("forwarded"), to_linux());
+        // Octet of the source that is 78 or 79, as in the addresses of the links.
+        let (at, first) = if address.is_ipv4() { (27, 78) } else { (23, 0x78) };
+        for udp in &flows {
+            let (link, frame) = taps.probe_frame(udp).expect("it arrives");
+            assert_eq!(usize::from(frame[at]) - first + 1, link, "to {}", udp.to);
+        }
+        let forwarded = firewall.count("forwarded") - forwarded;
+        let expected = if tier.is_kernel() { (16, 0) } else { (0, 16) };
+        assert_eq!((forwarded, to_linux() - left), expected, "of packets to {address}");
+    }
+    firewall.router.stop();
+}
+
+/// A rule for the exit would be passed by, and a source kept that belongs to another exit.
+fn r12_r22_the_rules_judge_a_flow_that_leaves_by_another_link(tier: Tier) {
     let forbidden = "
 table inet exits {
   chain forward {
@@ -176,7 +219,7 @@ table inet exits {
 }";
     // Also where Linux has sent the flow by its first link, as traffic control is there.
     for (is_forbidden, is_shaped) in [(true, false), (false, false), (true, true)] {
-        let mut rules = vec![RULES, masquerade];
+        let mut rules = vec![RULES, MASQUERADE];
         rules.extend(is_forbidden.then_some(forbidden));
         let Some(firewall) = firewall(tier, "r12-exit", &rules) else { return };
         firewall.routed.add_hops();

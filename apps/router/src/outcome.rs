@@ -63,8 +63,8 @@ pub enum Outcome {
     FlowsPaused = 26,
     /// The interface belongs to a VRF, whose routes the mirror does not hold.
     Vrf = 27,
-    /// The route of a flow leads to another interface than before: the rules of Linux judge it
-    /// again.
+    /// The route of a flow leads to another interface than before, and the rules of Linux judge it
+    /// again; or it leads to several, of which Linux selects one.
     FlowExit = 28,
     /// Passed to Linux by the mirror. The number of the [`FallbackReason`] is added.
     Mirror = 32,

@@ -48,7 +48,9 @@ pub(crate) fn translate6(packet: &mut Packet, record: &FlowRecord, hop: &NextHop
 /// Translates the ports and the checksum of a transport header.
 #[inline(always)]
 fn transport(packet: &mut Packet, record: &FlowRecord, protocol: u8, at: usize) {
-    let is_partial = packet.partial_checksum().is_some();
+    // That of a packet in a tunnel may be partial while the one here is complete.
+    let partial = packet.partial_checksum();
+    let is_partial = partial.is_some_and(|partial| usize::from(partial.start) == at);
     let [addresses, ports] = record.differences.map(Difference::from_bits);
     let update = |checksum: u16| match is_partial {
         // The sum of the pseudo header, not complemented; ports are not in it.

@@ -9,7 +9,7 @@ use fastlane::mirror::conntrack::{Connection, ConnectionTuple, Status};
 use fastlane::mirror::flows::{
     FLOW_WORDS, FlowKey, FlowRecord, FlowState, FlowStatistics, FlowStatus, PinsPath, TierTotals,
 };
-use fastlane::mirror::{FallbackReason, RouteLookup};
+use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
 use fastlane::{App, Packet, Partial, Turn};
 use fastlane_table::{EntryId, HashReader, HashWriter, RecordReader, RecordWriter, Spec, State};
 use fastlane_testing::sleeping_lane;
@@ -336,6 +336,51 @@ fn a_partial_checksum_stays_partial_and_is_right_when_completed() {
         let results = route(known, &[it.original(&shape)], partial);
         assert_eq!(results.sent[1], [expected(it.protocol, it.leaves, &shape)], "{it:?}");
     }
+}
+
+/// Router whose packets arrive as from a tunnel on this machine: the checksum of the packet inside
+/// is partial, and that around it complete.
+struct PartialInside(Router<TestRoutes>);
+
+impl App for PartialInside {
+    fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
+        for packet in packets.iter_mut() {
+            packet.set_partial_checksum(Some(Partial { start: 14 + 20 + 8 + 20, offset: 6 }));
+        }
+        self.0.process(packets, turn);
+        packets.iter_mut().for_each(|packet| packet.set_partial_checksum(None));
+    }
+}
+
+#[test]
+fn a_complete_checksum_around_a_partial_one_stays_complete() {
+    let (it, shape) = (masquerade(UDP), Shape::default());
+    let mut tables = Tables::new();
+    tables.add(&it.connection());
+    let lane = tables.lane.clone();
+    let partial = |router: Router<TestRoutes>| PartialInside(router.with_flows(lane));
+    let results = route(routes(it.arrives[0].0, it.leaves[1].0), &[it.original(&shape)], partial);
+    assert_eq!(results.sent[1], [expected(UDP, it.leaves, &shape)]);
+}
+
+#[test]
+fn a_flow_whose_route_has_several_exits_is_linuxs() {
+    let (it, frame) = (masquerade(UDP), masquerade(UDP).original(&Shape::default()));
+    let mut tables = Tables::new();
+    tables.add(&it.connection());
+    let known = |is_divided| {
+        let mut routes = routes(it.arrives[0].0, it.leaves[1].0);
+        let RouteLookup::Forward(hop) = out_of(1, 1500) else { unreachable!() };
+        let lookup = RouteLookup::Forward(NextHop { is_divided, ..hop });
+        routes.set(&it.leaves[1].0.to_string(), lookup);
+        routes
+    };
+    assert_eq!(tables.outcome(known(true), &frame), name(Outcome::FlowExit));
+    // Nobody knows by which of them its packets left, so the rules judge it once one is left.
+    assert_eq!(tables.outcome(known(false), &frame), name(Outcome::FlowExit));
+    let mut tables = Tables::new();
+    tables.add(&it.connection());
+    assert_eq!(tables.outcome(known(false), &frame), "forwarded");
 }
 
 #[test]

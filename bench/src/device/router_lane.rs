@@ -193,7 +193,9 @@ impl Routes for TwoLinks {
             let port = PortId(u16::from(!Self::is_clients(*to)));
             let (source, destination) = (ROUTER_MAC, [2, 0, 0, 0, 0, 9]);
             let (mtu, link, route) = (1500, u32::from(port.0), 0);
-            *lookup = RouteLookup::Forward(NextHop { port, source, destination, mtu, link, route });
+            let is_divided = false;
+            let hop = NextHop { port, source, destination, mtu, link, route, is_divided };
+            *lookup = RouteLookup::Forward(hop);
         }
     }
 
@@ -204,7 +206,7 @@ impl Routes for TwoLinks {
     fn returns4(&self, _: &Turn, from: &[Ipv4Addr], _: &[u32], returns: &mut [ReturnRoute]) {
         for (back, from) in returns.iter_mut().zip(from) {
             let link = u32::from(!Self::is_clients(*from));
-            *back = ReturnRoute { link: Some(link), reason: None };
+            *back = ReturnRoute { link: Some(link), reason: None, is_divided: false };
         }
     }
 

@@ -163,8 +163,9 @@ impl ConstantRoutes {
         for (answer, to) in answers.iter_mut().zip(to) {
             let link = if is_inside(*to) { 0 } else { 1 };
             let (source, destination) = (STATION, [2, 0, 0, 0, 0, 9]);
-            let (port, mtu, route) = (PortId(0), 1500, 0);
-            *answer = RouteLookup::Forward(NextHop { port, source, destination, mtu, link, route });
+            let (port, mtu, route, is_divided) = (PortId(0), 1500, 0, false);
+            let hop = NextHop { port, source, destination, mtu, link, route, is_divided };
+            *answer = RouteLookup::Forward(hop);
         }
     }
 }
@@ -187,7 +188,7 @@ impl Routes for ConstantRoutes {
     fn returns4(&self, _: &Turn, from: &[Ipv4Addr], _: &[u32], returns: &mut [ReturnRoute]) {
         for (back, from) in returns.iter_mut().zip(from) {
             let link = if from.octets()[0] == 10 { 0 } else { 1 };
-            *back = ReturnRoute { link: Some(link), reason: None };
+            *back = ReturnRoute { link: Some(link), reason: None, is_divided: false };
         }
     }
 

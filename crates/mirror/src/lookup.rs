@@ -49,6 +49,9 @@ pub struct NextHop {
     /// Routes with equal next hops share a number unless
     /// [`count_routes`](crate::MirrorSettings::count_routes) is set.
     pub route: u32,
+    /// True if the route has next hops by other interfaces, too. Linux selects by another hash than
+    /// lanes, so it may send the same packets by one of those.
+    pub is_divided: bool,
 }
 
 /// Index of a routing table in the mirror.
@@ -411,5 +414,6 @@ fn next_hop(
     let mtu = if ipv6 { hop.mtu6 } else { hop.mtu };
     let mtu = if group.mtu == 0 { mtu } else { mtu.min(group.mtu) };
     let (port, source, link) = (PortId(hop.port), hop.source, hop.link);
-    NextHop { port, source, destination, mtu, link, route }
+    let is_divided = group.is_divided != 0;
+    NextHop { port, source, destination, mtu, link, route, is_divided }
 }

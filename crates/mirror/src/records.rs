@@ -229,7 +229,9 @@ pub struct GroupRecord {
     pub(super) reason: u8,
     /// Number of next hops.
     pub(super) count: u8,
-    pub(super) reserved: u16,
+    /// 1 if the next hops are on several interfaces.
+    pub(super) is_divided: u8,
+    pub(super) reserved: u8,
     /// MTU of the route in bytes, or 0.
     pub(super) mtu: u32,
     /// Ids of records in `hops`.
@@ -243,7 +245,7 @@ impl GroupRecord {
     /// Creates a group that sends its packets to Linux for this reason.
     pub(super) fn fallback(reason: u8) -> Self {
         let (hops, ends) = ([0; GROUP_HOPS], [0; GROUP_HOPS]);
-        Self { reason, count: 0, reserved: 0, mtu: 0, hops, ends }
+        Self { reason, count: 0, is_divided: 0, reserved: 0, mtu: 0, hops, ends }
     }
 
     /// Creates a group of hop ids and weights; hops beyond [`GROUP_HOPS`] are left out.

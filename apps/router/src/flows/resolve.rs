@@ -73,6 +73,10 @@ impl<'t, A: Family> Resolver<'t, A> {
                     hop: Err(of_mirror(reason)),
                     exit: self.exit(routes, turn, at, reason),
                 },
+                // The rules of Linux have judged the exit that its own hash selects.
+                RouteLookup::Forward(hop) if hop.is_divided => {
+                    FlowWay { hop: Err(Outcome::FlowExit as u32), exit: Some(FlowState::ELSEWHERE) }
+                }
                 RouteLookup::Forward(hop) => {
                     FlowWay { hop: check_return(back, entrance).map(|()| hop), exit: None }
                 }
@@ -96,7 +100,10 @@ impl<'t, A: Family> Resolver<'t, A> {
             FallbackReason::NoNeighbour | FallbackReason::TrafficControl => {
                 let mut found = [ReturnRoute::UNKNOWN];
                 A::look_back(routes, turn, &self.to[at..=at], &self.hashes[at..=at], &mut found);
-                found[0].usable_link()
+                match found[0].is_divided {
+                    true => Some(FlowState::ELSEWHERE),
+                    false => found[0].usable_link(),
+                }
             }
             _ => None,
         }

@@ -52,7 +52,7 @@ impl TestRoutes {
 
     /// Sets the route back to a source: an interface by which Linux must send, and the reason.
     pub(crate) fn set_return(&mut self, from: &str, link: u32, reason: FallbackReason) {
-        let back = ReturnRoute { link: Some(link), reason: Some(reason) };
+        let back = ReturnRoute { link: Some(link), reason: Some(reason), is_divided: false };
         self.returns.insert(from.parse().expect("an address"), back);
     }
 
@@ -79,6 +79,7 @@ pub(crate) fn out_of(port: u16, mtu: u32) -> RouteLookup {
         mtu,
         link,
         route: 40 + u32::from(port),
+        is_divided: false,
     })
 }
 

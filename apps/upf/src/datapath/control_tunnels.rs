@@ -169,5 +169,6 @@ fn endpoints(control: &ControlPacket) -> Endpoints {
 
 /// Returns the next hop of a packet that leaves by no port.
 const fn nowhere(port: PortId) -> NextHop {
-    NextHop { port, source: [0; 6], destination: [0; 6], mtu: 0, link: 0, route: 0 }
+    let ([source, destination], [mtu, link, route]) = ([[0; 6]; 2], [0; 3]);
+    NextHop { port, source, destination, mtu, link, route, is_divided: false }
 }

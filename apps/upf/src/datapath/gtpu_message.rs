@@ -211,6 +211,7 @@ pub(crate) fn back(packet: &Packet, tunnel: &GtpuPacket) -> Option<(Endpoints, N
         mtu: u32::MAX,
         link: 0,
         route: 0,
+        is_divided: false,
     };
     Some((endpoints, hop))
 }

@@ -305,7 +305,8 @@ pub(crate) const fn reassembled(interface: u8) -> [u8; 6] {
 
 /// Builds a configured next hop.
 const fn configured_next_hop(port: PortId, destination: [u8; 6]) -> NextHop {
-    NextHop { port, source: OWN, destination, mtu: FIXED_MTU, link: 0, route: 0 }
+    let (mtu, link, route, is_divided) = (FIXED_MTU, 0, 0, false);
+    NextHop { port, source: OWN, destination, mtu, link, route, is_divided }
 }
 
 fn wrong(interface: &str, what: String) -> Error {

@@ -77,8 +77,8 @@ pub(crate) struct TestRoutes {
 pub(crate) fn out_of(port: u16, mtu: u32) -> RouteLookup {
     let at = usize::from(port);
     let (source, destination) = (PORT_MAC[at], NEIGHBOUR_MAC[at]);
-    let link = 10 + u32::from(port);
-    RouteLookup::Forward(NextHop { port: PortId(port), source, destination, mtu, link, route: 1 })
+    let (port, link, route, is_divided) = (PortId(port), 10 + u32::from(port), 1, false);
+    RouteLookup::Forward(NextHop { port, source, destination, mtu, link, route, is_divided })
 }
 
 impl TestRoutes {

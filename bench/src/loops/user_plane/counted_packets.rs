@@ -37,7 +37,8 @@ impl Routes for OneWay {
     fn next_hop(&self, _: &Turn, _: Option<u32>, _: IpAddr, _: u32) -> RouteLookup {
         let destination = [2, 0, 0, 0, 0, 2];
         let (port, source, mtu) = (PortId(0), STATION, 1500);
-        RouteLookup::Forward(NextHop { port, source, destination, mtu, link: 0, route: 0 })
+        let (link, route, is_divided) = (0, 0, false);
+        RouteLookup::Forward(NextHop { port, source, destination, mtu, link, route, is_divided })
     }
 }
 

@@ -142,6 +142,7 @@ impl<'a> FlowState<'a> {
             mtu: u32::from(source as u16),
             link: (link >> 32) as u32,
             route: link as u32,
+            is_divided: false, // what Linux may send elsewhere is not remembered
         };
         Some(RememberedHop { ingress: (ingress >> 32) as u32, hop })
     }

@@ -5,8 +5,8 @@
 
 use fastlane_table::Guard;
 
-use super::super::records::{HopRecord, ON_LINK, SEND};
-use super::{BATCH, FallbackReason, Family, Mirror, RouteLookup, SelectedHops, TableId};
+use super::super::records::{GroupRecord, HopRecord, ON_LINK, SEND};
+use super::{BATCH, FallbackReason, Family, Mirror, NextHop, RouteLookup, SelectedHops, TableId};
 
 /// Route back to the source of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct ReturnRoute {
     /// Reason why Linux must send them, if there is one. The neighbour of an on-link route is not
     /// looked up.
     pub reason: Option<FallbackReason>,
+    /// True if the route has next hops by other interfaces, too.
+    pub is_divided: bool,
 }
 
 impl ReturnRoute {
@@ -31,22 +33,24 @@ impl ReturnRoute {
     }
 
     const fn fallback(reason: FallbackReason) -> Self {
-        Self { link: None, reason: Some(reason) }
+        Self { link: None, reason: Some(reason), is_divided: false }
     }
 
-    fn by(hop: &HopRecord) -> Self {
+    fn by(group: &GroupRecord, hop: &HopRecord) -> Self {
         let reason = match hop.state {
             SEND | ON_LINK => None,
             reason => Some(FallbackReason::from_number(reason)),
         };
-        Self { link: Some(hop.link), reason }
+        Self { link: Some(hop.link), reason, is_divided: group.is_divided != 0 }
     }
 }
 
 impl From<RouteLookup> for ReturnRoute {
     fn from(lookup: RouteLookup) -> Self {
         match lookup {
-            RouteLookup::Forward(hop) => Self { link: Some(hop.link), reason: None },
+            RouteLookup::Forward(NextHop { link, is_divided, .. }) => {
+                Self { link: Some(link), reason: None, is_divided }
+            }
             RouteLookup::Fallback(reason) => Self::fallback(reason),
         }
     }
@@ -100,6 +104,7 @@ impl Mirror {
         if group.reason != 0 {
             return ReturnRoute::fallback(FallbackReason::from_number(group.reason));
         }
-        self.hops.get(guard, hop as usize).map_or(ReturnRoute::UNKNOWN, ReturnRoute::by)
+        let hop = self.hops.get(guard, hop as usize);
+        hop.map_or(ReturnRoute::UNKNOWN, |hop| ReturnRoute::by(group, hop))
     }
 }

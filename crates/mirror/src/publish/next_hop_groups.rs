@@ -283,8 +283,9 @@ impl NextHopGroups {
 /// give the reason.
 fn record(content: &Content, numbers: &[u32], state: &Model) -> GroupRecord {
     let hops = || content.hops.iter().zip(numbers);
+    let is_working = |hop: &Hop| !hop.dead && state.is_usable(hop.link);
     let working: Vec<(u32, u32)> = hops()
-        .filter(|(hop, _)| !hop.dead && state.is_usable(hop.link))
+        .filter(|(hop, _)| is_working(hop))
         .map(|(hop, number)| (*number, hop.weight))
         .collect();
     if working.is_empty() && content.hops.iter().any(|hop| state.is_usable(hop.link)) {
@@ -295,5 +296,8 @@ fn record(content: &Content, numbers: &[u32], state: &Model) -> GroupRecord {
         let all: Vec<_> = hops().map(|(hop, number)| (*number, hop.weight)).collect();
         return GroupRecord::of(content.mtu, &all);
     }
-    GroupRecord::of(content.mtu, &working)
+    let mut links = content.hops.iter().filter(|hop| is_working(hop)).map(|hop| hop.link);
+    let first = links.next();
+    let is_divided = links.any(|link| Some(link) != first).into();
+    GroupRecord { is_divided, ..GroupRecord::of(content.mtu, &working) }
 }

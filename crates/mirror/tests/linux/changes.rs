@@ -216,15 +216,15 @@ fn the_route_back_is_known_though_linux_must_use_it() {
     rig.ip("route add 10.1.1.0/24 via 10.0.2.2");
     rig.ip("-6 route add 2001:db8:100::/48 via 2001:db8:2::2");
     let (there, link) = (["10.1.1.1", "2001:db8:100::1"], rig::index("d1"));
+    let back = ReturnRoute { link: Some(link), reason: None, is_divided: false };
     for source in there {
-        let back = ReturnRoute { link: Some(link), reason: None };
         assert_eq!(rig.look_back(source, 0), back);
     }
     namespace::command("tc", "qdisc add dev d1 root tbf rate 1mbit burst 10k latency 50ms");
     rig.settle();
     for source in there {
         assert_eq!(rig.asks(source), FallbackReason::TrafficControl);
-        let back = ReturnRoute { link: Some(link), reason: Some(FallbackReason::TrafficControl) };
+        let back = ReturnRoute { reason: Some(FallbackReason::TrafficControl), ..back };
         assert_eq!((rig.look_back(source, 0), back.usable_link()), (back, Some(link)));
     }
     namespace::command("tc", "qdisc del dev d1 root");
