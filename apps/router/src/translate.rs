@@ -22,8 +22,7 @@ pub(crate) fn translate4(packet: &mut Packet, record: &FlowRecord, hop: &NextHop
         let difference = Difference::from_bits(record.differences[0]).and(DECREMENT);
         ip.header_checksum.set(difference.update(ip.header_checksum.get()));
         ip.time_to_live = ip.time_to_live.wrapping_sub(1);
-        ip.source.copy_from_slice(&record.source[..4]);
-        ip.destination.copy_from_slice(&record.destination[..4]);
+        [ip.source, ip.destination] = record.starts;
         protocol = ip.protocol;
     }
     transport(packet, record, protocol, Ethernet::LENGTH + Ipv4::LENGTH);
@@ -37,8 +36,7 @@ pub(crate) fn translate6(packet: &mut Packet, record: &FlowRecord, hop: &NextHop
     let mut protocol = 0;
     if let Some(ip) = packet.header_at::<Ipv6>(Ethernet::LENGTH) {
         ip.hop_limit = ip.hop_limit.wrapping_sub(1);
-        ip.source = record.source;
-        ip.destination = record.destination;
+        (ip.source, ip.destination) = (record.source(), record.destination());
         protocol = ip.next_header;
     }
     transport(packet, record, protocol, Ethernet::LENGTH + Ipv6::LENGTH);

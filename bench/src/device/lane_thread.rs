@@ -112,6 +112,8 @@ impl Station {
         let settings = MemifSettings::new(Address::Path(socket.0.clone()), Role::Server);
         let (link, mut queues) = fastlane_memif::open(settings, PortId(0))?;
         let memory = SharedMemory::create("bench-lane", FRAMES * FRAME_SIZE)?;
+        // As the framework does for each pool.
+        memory.populate()?;
         let pool = Pool::new(memory, FRAME_SIZE, HEADROOM)?;
         let counters = Counters::create(1, 1)?;
         let ports = vec![Port {

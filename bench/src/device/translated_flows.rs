@@ -15,14 +15,9 @@ pub fn translated_flows(flows: u32) -> impl Iterator<Item = (FlowKey, FlowRecord
         let ports = [4000, 53];
         let key = FlowKey { source, destination, ports, zone: 0, protocol: 17, version: 4 };
         // The sink does not look at checksums, so the differences are any.
-        let record = FlowRecord {
-            source: address(20, 0xff_0001),
-            destination,
-            ports: [5000, 53],
-            differences: [1, 2],
-            id: flow,
-            is_reply: 0,
-        };
+        let between = FlowRecord::between(address(20, 0xff_0001), destination);
+        let (ports, differences) = ([5000, 53], [1, 2]);
+        let record = FlowRecord { ports, differences, id: flow, ..between };
         (key, record)
     })
 }

@@ -83,14 +83,8 @@ fn tier(flows: u32) -> KernelTier {
         let [source, destination] = ends(flow).map(octets);
         let key =
             FlowKey { source, destination, ports: [4000, 53], zone: 0, protocol: 17, version: 4 };
-        let record = FlowRecord {
-            source,
-            destination,
-            ports: [4000, 53],
-            differences: [0, 0],
-            id: flow,
-            is_reply: 0,
-        };
+        let between = FlowRecord::between(source, destination);
+        let record = FlowRecord { ports: [4000, 53], id: flow, ..between };
         tier.insert(&TierFlow { key, record, entry: EntryId(flow) }).expect("there is room");
     }
     tier.publish(&status(1)).expect("the kernel takes it");

@@ -99,8 +99,9 @@ fn hash(seed: u64, word: u64) -> u64 {
 /// Returns a flow with the serial number of its insertion.
 pub(crate) fn flow_words(flow: &TierFlow, serial: u32) -> FlowWords {
     let (key, record) = (&flow.key, &flow.record);
+    let (new_source, new_destination) = (record.source(), record.destination());
     let addresses =
-        [&key.source, &key.destination, &record.source, &record.destination].map(address_words);
+        [&key.source, &key.destination, &new_source, &new_destination].map(address_words);
     let [source, destination, new_source, new_destination] = addresses.map(|words| words[0]);
     let numbers = [key_words(key)[4], zerocopy::transmute!([record.ports, record.differences])];
     let more: [[u32; 3]; 4] = addresses.map(|[_, more @ ..]| more);
@@ -141,14 +142,9 @@ pub(crate) fn flow_of(words: &FlowWords, entry: EntryId) -> Option<(TierFlow, u3
     let key: FlowKey = zerocopy::transmute!([ends[0][0], ends[0][1], ends[1][0], ends[1][1], last]);
     let [ports, differences]: [[u16; 2]; 2] = zerocopy::transmute!(numbers);
     let [id, is_reply]: [u32; 2] = zerocopy::transmute!(ids);
-    let record = FlowRecord {
-        source: address(first[1][0], more[2]),
-        destination: address(first[1][1], more[3]),
-        ports,
-        differences,
-        id,
-        is_reply,
-    };
+    let (source, destination) = (address(first[1][0], more[2]), address(first[1][1], more[3]));
+    let between = FlowRecord::between(source, destination);
+    let record = FlowRecord { ports, differences, id, is_reply, ..between };
     let is_whole = key.version != 0 && [check, words[14]] == flow_checks(words);
     is_whole.then_some((TierFlow { key, record, entry }, serial as u32))
 }
@@ -264,14 +260,9 @@ mod tests {
             protocol: 6,
             version: 4,
         };
-        let record = FlowRecord {
-            source: [7; 16],
-            destination: [8; 16],
-            ports: [9, 10],
-            differences: [11, 12],
-            id: 13,
-            is_reply: 1,
-        };
+        let (ports, differences) = ([9, 10], [11, 12]);
+        let between = FlowRecord::between([7; 16], [8; 16]);
+        let record = FlowRecord { ports, differences, id: 13, is_reply: 1, ..between };
         TierFlow { key, record, entry: EntryId(14) }
     }
 
@@ -291,7 +282,7 @@ mod tests {
         let (source, destination) = (address(1), address(2));
         let key = FlowKey { source, destination, ports, zone, protocol, version: 4 };
         let (source, destination) = (address(3), address(4));
-        let record = FlowRecord { source, destination, ..flow().record };
+        let record = FlowRecord { ports, ..FlowRecord::between(source, destination) };
         let words = flow_words(&TierFlow { key, record, entry: EntryId(14) }, 15);
         assert_eq!((&words[8..14], words[14]), (&[0; 6][..], words[6]));
     }

@@ -304,8 +304,7 @@ mod tests {
         let (source, destination) = ([1; 16], [2; 16]);
         let ports = [port, 53];
         let key = FlowKey { source, destination, ports, zone: 0, protocol: 17, version: 4 };
-        let record =
-            FlowRecord { source, destination, ports, differences: [0; 2], id: entry, is_reply: 0 };
+        let record = FlowRecord { ports, id: entry, ..FlowRecord::between(source, destination) };
         TierFlow { key, record, entry: EntryId(entry) }
     }
 

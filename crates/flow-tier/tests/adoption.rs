@@ -120,7 +120,7 @@ fn flow(entry: u32) -> TierFlow {
     let ports = [4000, 53];
     TierFlow {
         key: FlowKey { source, destination, ports, zone: 0, protocol: 17, version: 4 },
-        record: FlowRecord { source, destination, ports, differences: [0; 2], id: 7, is_reply: 0 },
+        record: FlowRecord { ports, id: 7, ..FlowRecord::between(source, destination) },
         entry: EntryId(entry),
     }
 }

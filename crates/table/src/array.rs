@@ -110,7 +110,8 @@ impl<V: Value> ArrayReader<V> {
     #[inline]
     pub fn prefetch(&self, index: usize) {
         if let Some(slot_ref) = self.index.get(index) {
-            self.slots.prefetch(slot_ref.load(Ordering::Relaxed).wrapping_sub(1));
+            let slot = slot_ref.load(Ordering::Relaxed).wrapping_sub(1);
+            self.slots.prefetch(slot, size_of::<V>());
         }
     }
 

@@ -86,15 +86,15 @@ impl<K: Key, V: Value> Slots<K, V> {
         self.count
     }
 
-    /// Prefetches the first cache line of a slot, and the second one if the slot extends into it.
-    /// Any slot number is allowed.
+    /// Prefetches the first cache line of a slot, and the second one if the first `octets` of its
+    /// value extend into it. Any slot number is allowed.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, slot: u32) {
+    pub(crate) fn prefetch(&self, slot: u32, octets: usize) {
         let start = self.start.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
         simd::prefetch(start);
-        if Self::VALUE + size_of::<V>() > CACHE_LINE {
+        if Self::VALUE + octets > CACHE_LINE {
             simd::prefetch(start.wrapping_add(CACHE_LINE));
-        } else if !CACHE_LINE.is_multiple_of(Self::STRIDE) {
+        } else if Self::STRIDE < CACHE_LINE && !CACHE_LINE.is_multiple_of(Self::STRIDE) {
             simd::prefetch(start.wrapping_add(Self::STRIDE - 1));
         }
     }

@@ -57,7 +57,8 @@ impl LaneFlows {
         self.status.get(turn).is_some_and(|status| status.permits(turn.now()))
     }
 
-    /// Looks up the flows of packets that arrived by a port.
+    /// Looks up the flows of packets that arrived by a port, and writes the entries of those that
+    /// have one to `found`.
     #[inline]
     pub(crate) fn find<'t, A: Family>(
         &'t self,
@@ -85,11 +86,13 @@ impl LaneFlows {
             }
             return;
         }
-        // Two stages: the buckets of all keys, then the entries that these name.
-        self.table.get_many(turn, &keys[..count], &mut found[..count]);
-        for found in found[..count].iter().flatten() {
-            self.state.prefetch(found.entry);
-        }
+        // Three stages: the buckets of all keys, the entries that these name, and their states.
+        let octets =
+            if A::VERSION == 4 { FlowRecord::IPV4_OCTETS } else { size_of::<FlowRecord>() };
+        self.table.find_many(turn, &keys[..count], octets, |at, entry| {
+            self.state.prefetch(entry.entry);
+            found[at] = Some(entry);
+        });
     }
 
     /// Decides about a packet whose flow was looked up, before its route.

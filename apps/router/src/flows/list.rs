@@ -30,7 +30,7 @@ pub(super) struct FlowList {
 pub(crate) enum FlowTierName {
     /// The lanes.
     Lanes,
-    /// The XDP program in the kernel.
+    /// The program in the kernel (XDP or ingress).
     Kernel,
 }
 
@@ -172,7 +172,7 @@ pub fn kernel_outcomes(
 /// Returns the key of the other direction: its packets are the reverse of what leaves.
 fn reverse(key: &FlowKey, record: &FlowRecord) -> FlowKey {
     let [from, to] = record.ports;
-    let (source, destination) = (record.destination, record.source);
+    let (source, destination) = (record.destination(), record.source());
     FlowKey { source, destination, ports: [to, from], ..*key }
 }
 

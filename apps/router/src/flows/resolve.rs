@@ -48,7 +48,7 @@ impl<'t, A: Family> Resolver<'t, A> {
         let Some(slot) = self.indexes.get_mut(self.count) else { return };
         *slot = index as u8;
         self.candidates[self.count] = Some(candidate);
-        self.to[self.count] = A::from_octets(candidate.record.destination);
+        self.to[self.count] = A::from_octets(candidate.record.destination());
         self.from[self.count] = from;
         self.hashes[self.count] = hash;
         self.count += 1;

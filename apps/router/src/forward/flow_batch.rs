@@ -96,7 +96,7 @@ impl<R: Routes> Context<R> {
         A::translate(packet, candidate.record, hop, headers.length);
         packet.set_verdict(Verdict::Forward(hop.port));
         candidate.state.count(length);
-        self.counts.route(hop.route, length, A::from_octets(candidate.record.destination));
+        self.counts.route(hop.route, length, A::from_octets(candidate.record.destination()));
         Ok(length)
     }
 }

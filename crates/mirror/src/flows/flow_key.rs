@@ -1,5 +1,6 @@
 //! Keys and values of the table of flows.
 
+use std::mem::offset_of;
 use std::net::IpAddr;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -53,19 +54,23 @@ impl FlowKey {
     }
 }
 
-/// Value of one direction of a flow: the packets as they leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+/// Value of one direction of a flow: the packets as they leave. What a lane reads for IPv4 comes
+/// first: in the table of flows it is in one cache line with the key.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct FlowRecord {
-    /// Source address of packets that leave.
-    pub source: [u8; 16],
-    /// Destination address of packets that leave.
-    pub destination: [u8; 16],
+    /// First four bytes of the source and of the destination address of packets that leave: all of
+    /// IPv4.
+    pub starts: [[u8; 4]; 2],
     /// Source and destination port of packets that leave.
     pub ports: [u16; 2],
     /// Ones' complement difference of the addresses
     /// (`fastlane_wire::checksum::Difference`), and that of the ports.
     pub differences: [u16; 2],
+    /// Other bytes of both addresses.
+    pub rests: [[u8; 12]; 2],
     /// Number that Linux gives the connection.
     pub id: u32,
     /// 1 for the reply direction.
@@ -73,6 +78,30 @@ pub struct FlowRecord {
 }
 
 impl FlowRecord {
+    /// Number of bytes that a lane reads for IPv4.
+    pub const IPV4_OCTETS: usize = offset_of!(Self, rests);
+
+    /// Creates the value of packets that leave with these addresses. All else is 0.
+    #[must_use]
+    pub fn between(source: [u8; 16], destination: [u8; 16]) -> Self {
+        let [(from, more_from), (to, more_to)] = [source, destination].map(parts);
+        Self { starts: [from, to], rests: [more_from, more_to], ..Self::default() }
+    }
+
+    /// Returns the source address of packets that leave.
+    #[inline(always)]
+    #[must_use]
+    pub fn source(&self) -> [u8; 16] {
+        whole(self.starts[0], self.rests[0])
+    }
+
+    /// Returns the destination address of packets that leave.
+    #[inline(always)]
+    #[must_use]
+    pub fn destination(&self) -> [u8; 16] {
+        whole(self.starts[1], self.rests[1])
+    }
+
     /// Creates the values of the original and of the reply direction of a connection.
     #[must_use]
     pub fn of(connection: &Connection) -> [Self; 2] {
@@ -90,7 +119,7 @@ impl FlowRecord {
                 ports_differ.map(|(old, new)| difference(&old.to_be_bytes(), &new.to_be_bytes()));
             let differences =
                 [addresses.reduce(add), port.reduce(add)].map(Option::unwrap_or_default);
-            Self { source: from, destination: to, ports, differences, id: *id, is_reply }
+            Self { ports, differences, id: *id, is_reply, ..Self::between(from, to) }
         };
         [leaves(original, reply, 0), leaves(reply, original, 1)]
     }
@@ -98,8 +127,8 @@ impl FlowRecord {
     /// Returns the tuple of the packets that leave, for packets that arrive with `key`.
     #[must_use]
     pub fn tuple(&self, key: &FlowKey) -> ConnectionTuple {
-        let Self { source, destination, ports, .. } = *self;
-        FlowKey { source, destination, ports, ..*key }.tuple()
+        let (source, destination) = (self.source(), self.destination());
+        FlowKey { source, destination, ports: self.ports, ..*key }.tuple()
     }
 }
 
@@ -114,6 +143,20 @@ fn difference(old: &[u8], new: &[u8]) -> u16 {
 fn add(one: u16, other: u16) -> u16 {
     let (sum, carry) = one.overflowing_add(other);
     sum.wrapping_add(u16::from(carry))
+}
+
+/// Returns the first four bytes of an address, and the others.
+fn parts([a, b, c, d, rest @ ..]: [u8; 16]) -> ([u8; 4], [u8; 12]) {
+    ([a, b, c, d], rest)
+}
+
+/// Returns an address from its first four bytes and the others.
+#[inline(always)]
+fn whole(start: [u8; 4], rest: [u8; 12]) -> [u8; 16] {
+    let mut address = [0; 16];
+    address[..4].copy_from_slice(&start);
+    address[4..].copy_from_slice(&rest);
+    address
 }
 
 fn octets(address: IpAddr) -> [u8; 16] {

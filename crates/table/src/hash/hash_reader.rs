@@ -137,16 +137,76 @@ impl<K: Key, V: Value> HashReader<K, V> {
     where
         G: AsRef<Guard> + ?Sized,
     {
-        let both = keys.chunks(BATCH).zip(found.chunks_mut(BATCH));
-        both.map(|(keys, found)| self.batch(turn.as_ref(), keys, found)).sum()
+        let mut hits = 0;
+        for (keys, found) in keys.chunks(BATCH).zip(found.chunks_mut(BATCH)) {
+            let mut places = found.iter_mut();
+            self.batch(turn.as_ref(), keys, size_of::<V>(), |entry| {
+                hits += usize::from(entry.is_some());
+                if let Some(place) = places.next() {
+                    *place = entry;
+                }
+            });
+        }
+        hits
     }
 
+    /// Looks up many keys at once, as [`get_many`](Self::get_many), and passes the index and the
+    /// entry of each key that exists to `take` as soon as it is known. There the caller prefetches
+    /// what it has of the entry, while other keys still wait for memory. Of the values, only the
+    /// first `octets` are prefetched.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use fastlane_table::{Guard, HashReader, HashWriter, Readers, Spec, State};
+    /// # let memory = Spec::hash::<u32, [u64; 9]>("flows", 1024).create()?;
+    /// # // SAFETY: no lane reads in this example.
+    /// # let readers = Arc::new(unsafe { Readers::none() });
+    /// # let mut writer = HashWriter::<u32, [u64; 9]>::attach(&memory, &readers)?;
+    /// # writer.insert(&7, &[70; 9])?;
+    /// # let reader = HashReader::<u32, [u64; 9]>::attach(&memory)?;
+    /// # // SAFETY: the writer does not write while the guard is borrowed.
+    /// # let guard = unsafe { Guard::new() };
+    /// let state = State::<2>::attach(&Spec::state::<2>("usage", 1024, 1).create()?)?.lane(0);
+    /// let mut found = [None; 2];
+    /// // The lane reads the first word of a value, then the state.
+    /// reader.find_many(&guard, &[1, 7], 8, |index, entry| {
+    ///     state.prefetch(entry.entry);
+    ///     found[index] = Some(entry);
+    /// });
+    /// assert_eq!(found.map(|found| found.map(|found| found.value[0])), [None, Some(70)]);
+    /// # Ok::<(), fastlane_table::TableError>(())
+    /// ```
+    #[inline]
+    pub fn find_many<'t, G>(
+        &'t self,
+        turn: &'t G,
+        keys: &[K],
+        octets: usize,
+        mut take: impl FnMut(usize, HashEntry<'t, V>),
+    ) where
+        G: AsRef<Guard> + ?Sized,
+    {
+        for (number, keys) in keys.chunks(BATCH).enumerate() {
+            let mut index = number * BATCH;
+            self.batch(turn.as_ref(), keys, octets, |entry| {
+                if let Some(entry) = entry {
+                    take(index, entry);
+                }
+                index += 1;
+            });
+        }
+    }
+
+    /// Looks up a batch of keys and passes the entry of each to `take`, in their order.
+    #[inline(always)]
     fn batch<'t>(
         &'t self,
         guard: &'t Guard,
         keys: &[K],
-        found: &mut [Option<HashEntry<'t, V>>],
-    ) -> usize {
+        octets: usize,
+        mut take: impl FnMut(Option<HashEntry<'t, V>>),
+    ) {
         let mut hashes = [0; BATCH];
         for (hash, key) in hashes.iter_mut().zip(keys) {
             *hash = self.hash(key);
@@ -160,22 +220,19 @@ impl<K: Key, V: Value> HashReader<K, V> {
             let ways = bucket.matching(tag_of(*hash));
             if ways != 0 {
                 *slot_ref = bucket.slot_ref(ways.trailing_zeros() as usize);
-                self.slots.prefetch(slot_ref.wrapping_sub(1));
+                self.slots.prefetch(slot_ref.wrapping_sub(1), octets);
             } else if bucket.next() != 0 {
                 *slot_ref = 0;
             }
         }
-        let mut hits = 0;
-        for (((found, key), slot_ref), hash) in
-            found.iter_mut().zip(keys).zip(&slot_refs).zip(&hashes)
-        {
-            *found = None;
-            if *slot_ref != ABSENT {
-                *found = self.check(guard, *slot_ref, key).or_else(|| self.find(guard, *hash, key));
-            }
-            hits += usize::from(found.is_some());
+        for ((key, slot_ref), hash) in keys.iter().zip(&slot_refs).zip(&hashes) {
+            take(match *slot_ref {
+                ABSENT => None,
+                slot_ref => {
+                    self.check(guard, slot_ref, key).or_else(|| self.find(guard, *hash, key))
+                }
+            });
         }
-        hits
     }
 
     #[inline(always)]
