@@ -139,12 +139,9 @@ impl<K: Key, V: Value> HashReader<K, V> {
     {
         let mut hits = 0;
         for (keys, found) in keys.chunks(BATCH).zip(found.chunks_mut(BATCH)) {
-            let mut places = found.iter_mut();
-            self.batch(turn.as_ref(), keys, size_of::<V>(), |entry| {
+            self.batch(turn.as_ref(), keys, size_of::<V>(), found.iter_mut(), |found, entry| {
+                *found = entry;
                 hits += usize::from(entry.is_some());
-                if let Some(place) = places.next() {
-                    *place = entry;
-                }
             });
         }
         hits
@@ -188,24 +185,24 @@ impl<K: Key, V: Value> HashReader<K, V> {
         G: AsRef<Guard> + ?Sized,
     {
         for (number, keys) in keys.chunks(BATCH).enumerate() {
-            let mut index = number * BATCH;
-            self.batch(turn.as_ref(), keys, octets, |entry| {
+            self.batch(turn.as_ref(), keys, octets, (number * BATCH).., |index, entry| {
                 if let Some(entry) = entry {
                     take(index, entry);
                 }
-                index += 1;
             });
         }
     }
 
-    /// Looks up a batch of keys and passes the entry of each to `take`, in their order.
+    /// Looks up a batch of keys and passes the entry of each with its place to `take`, in their
+    /// order.
     #[inline(always)]
-    fn batch<'t>(
+    fn batch<'t, P>(
         &'t self,
         guard: &'t Guard,
         keys: &[K],
         octets: usize,
-        mut take: impl FnMut(Option<HashEntry<'t, V>>),
+        places: impl IntoIterator<Item = P>,
+        mut take: impl FnMut(P, Option<HashEntry<'t, V>>),
     ) {
         let mut hashes = [0; BATCH];
         for (hash, key) in hashes.iter_mut().zip(keys) {
@@ -225,13 +222,13 @@ impl<K: Key, V: Value> HashReader<K, V> {
                 *slot_ref = 0;
             }
         }
-        for ((key, slot_ref), hash) in keys.iter().zip(&slot_refs).zip(&hashes) {
-            take(match *slot_ref {
-                ABSENT => None,
-                slot_ref => {
-                    self.check(guard, slot_ref, key).or_else(|| self.find(guard, *hash, key))
-                }
-            });
+        let lookups = keys.iter().zip(&slot_refs).zip(&hashes);
+        for (place, ((key, slot_ref), hash)) in places.into_iter().zip(lookups) {
+            let mut entry = None;
+            if *slot_ref != ABSENT {
+                entry = self.check(guard, *slot_ref, key).or_else(|| self.find(guard, *hash, key));
+            }
+            take(place, entry);
         }
     }
 
