@@ -183,7 +183,7 @@ fn r12_a_flow_leaves_by_the_exit_that_linux_selects(tier: Tier) {
     let mut taps = Taps::open(&routed.far);
     for address in ["10.100.0.1", "fd99::1"] {
         let address: IpAddr = address.parse().unwrap();
-        routed.far.run(&["ip", "address", "add", &address.to_string(), "dev", "lo"]);
+        routed.far.run(&["ip", "address", "add", &address.to_string(), "dev", "lo", "nodad"]);
         let flows: Vec<Datagrams> = (6000..6016)
             .map(|port| {
                 let udp = firewall.datagrams_at((address, port).into());

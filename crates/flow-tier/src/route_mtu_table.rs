@@ -39,7 +39,7 @@ impl RouteMtuTable {
     }
 
     /// Writes the MTUs of prefixes, and removes all others. Of too many the least is that of all
-    /// addresses.
+    /// addresses. [`u32::MAX`] is none, for a prefix that one with an MTU covers.
     pub(crate) fn set(&mut self, mtus: BTreeMap<Prefix, u32>) -> io::Result<()> {
         let wanted = match mtus.values().min() {
             Some(least) if mtus.len() > MOST => BTreeMap::from([(Prefix::new(ALL, 0), *least)]),

@@ -84,21 +84,28 @@ impl RouteListener {
         if !self.must_read_mtus {
             return Ok(());
         }
-        let mut mtus = RouteMtus::default();
-        let is_whole = self.dumper.dump(Dump::Routes(libc::AF_INET), |messages| {
-            for message in messages {
-                if let Message::Route(route, _) = message {
-                    mtus.add(&route);
+        let (mut mtus, mut is_whole) = (RouteMtus::default(), true);
+        // Once more if some have an MTU, for the routes without one that they cover.
+        for _ in 0..2 {
+            is_whole &= self.dumper.dump(Dump::Routes(libc::AF_INET), |messages| {
+                for message in messages {
+                    if let Message::Route(route, _) = message {
+                        mtus.add(&route);
+                    }
                 }
+                true
+            })?;
+            if mtus.is_empty() {
+                break;
             }
-            true
-        })?;
+        }
         (self.mtus, self.must_read_mtus) = (mtus, !is_whole);
         Ok(())
     }
 
-    /// Returns the least MTU of the IPv4 routes that have one, by their prefixes. It holds for the
-    /// addresses of a prefix that no longer one covers, whichever routing table is asked.
+    /// Returns the least MTU of IPv4 routes by their prefixes, [`u32::MAX`] for a route without one
+    /// that a route with one covers. It holds for the addresses of a prefix that no longer one
+    /// covers, whichever routing table is asked.
     #[must_use]
     pub fn route_mtus(&self) -> BTreeMap<Prefix, u32> {
         self.mtus.by_prefix()
@@ -144,8 +151,14 @@ impl RouteListener {
                 self.must_read_mtus |= match &message {
                     Ok((_, Message::Route(route, _))) => !self.mtus.add(route),
                     Ok((_, Message::RouteRemoved(route))) => !self.mtus.remove(route),
-                    // Of the routes that end with an interface Linux does not tell.
-                    Ok((_, Message::Link(_) | Message::LinkRemoved(_))) => !self.mtus.is_empty(),
+                    // Linux does not tell which routes end with them.
+                    Ok((
+                        _,
+                        Message::Link(_)
+                        | Message::LinkRemoved(_)
+                        | Message::AddressRemoved(_)
+                        | Message::NextHopRemoved(_),
+                    )) => !self.mtus.is_empty(),
                     _ => false,
                 };
                 let found = match message {
@@ -186,8 +199,9 @@ impl RouteListener {
             }
         }
         self.read_neighbours()?;
+        let has_read = self.must_read_mtus;
         self.read_mtus()?;
-        Ok(change)
+        Ok(if has_read { change.max(RouteChange::Routes) } else { change })
     }
 
     /// Returns all interfaces.
@@ -398,10 +412,23 @@ mod tests {
                 found.iter().map(|(prefix, mtu)| format!("{prefix} {mtu}")).collect();
             assert_eq!(found.join(" "), expected, "{words}");
         }
-        // Linux does not tell which routes end with it.
-        ip("link set veth0 down");
-        listener.hear().unwrap();
-        assert!(listener.route_mtus().is_empty());
+        // Linux does not tell which routes end with an address, a next hop or an interface.
+        // Without any address the interface would have no route left.
+        ip("address add 10.8.0.1/24 dev veth0");
+        ip("address add 10.9.0.1/24 dev veth0");
+        ip("nexthop add id 7 dev veth0");
+        for (routed, ended) in [
+            ("10.4.0.0/16 dev veth0 src 10.9.0.1", "address del 10.9.0.1/24 dev veth0"),
+            ("10.4.0.0/16 nhid 7", "nexthop del id 7"),
+            ("10.4.0.0/16 dev veth0", "link set veth0 down"),
+        ] {
+            ip(&format!("route add {routed} mtu 1300"));
+            listener.hear().unwrap();
+            assert_eq!(listener.route_mtus().len(), 2, "{routed}");
+            ip(ended);
+            assert!(listener.hear().unwrap() >= RouteChange::Routes, "{ended}");
+            assert!(listener.route_mtus().len() < 2, "{ended}");
+        }
     }
 
     #[test]

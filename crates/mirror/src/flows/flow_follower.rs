@@ -363,10 +363,12 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
     fn add(&mut self, connection: &Connection, now: u64) -> Result<bool, TableError> {
         let is_new = self.table.add(connection, now)?;
         let policy_timeout = self.policy_timeouts.take(connection.id);
-        if let Some(flow) = self.table.get(connection) {
+        let Some(index) = self.table.index(connection) else { return Ok(is_new) };
+        let last_seen = self.table.totals(index, &self.lanes).last_seen;
+        if let Some(flow) = self.table.at(index) {
             flow.policy_timeout = policy_timeout.or(flow.policy_timeout);
             if !connection.is_refreshed {
-                flow.known_use = self.timeouts.last_known_use(flow, now);
+                flow.known_use = self.timeouts.last_known_use(flow, last_seen, now);
             }
         }
         Ok(is_new)
@@ -409,7 +411,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         if count == 0 {
             return Ok(());
         }
-        let mut changes = Vec::new();
+        let (mut changes, mut closing) = (Vec::new(), Vec::new());
         for index in (first..first + count).map(|index| index % capacity) {
             let totals = self.table.totals(index, &self.lanes);
             let Some(flow) = self.table.at(index) else { continue };
@@ -423,7 +425,7 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
                 // Linux has got that packet, but its rules may be such that it reports no states.
                 self.statistics.touched += 1;
                 flow.closing = flow.closing.asked();
-                changes.push(flow.touch());
+                closing.push(flow.touch());
             } else if let Some(change) = self.timeouts.refresh(flow, totals, now) {
                 self.statistics.refreshed += 1;
                 changes.push(change);
@@ -435,6 +437,8 @@ impl<T: DerefMut<Target = FlowWriter>> FlowFollower<T> {
         }
         self.sweep = (next % capacity, now);
         self.was_refused |= self.writer.apply(changes).map_err(changing)? > 0;
+        // Linux may remove a closing connection at any time, and reports that.
+        self.writer.apply(closing).map_err(changing)?;
         Ok(())
     }
 }

@@ -7,6 +7,9 @@ use super::flow_table::{SECOND, TrackedFlow};
 use crate::conntrack::{Connection, ConntrackChange, Status, TcpFlags, TcpProgress, TcpState};
 
 /// Time after which Linux marks UDP with packets in both directions as assured by its next packet,
+/// Maximum time by which a refresh may be late, in nanoseconds: a sweep, and the time for which
+/// lanes go on without the slow path.
+const REFRESH_DELAY: u64 = 20 * SECOND;
 /// in nanoseconds (`nf_conntrack_udp_packet` in `net/netfilter/nf_conntrack_proto_udp.c`).
 const ASSURED_AFTER: u64 = 2 * SECOND;
 
@@ -156,9 +159,15 @@ impl FlowTimeouts {
     }
 
     /// Returns the time of the last packet that Linux knows of, as the timeout of a flow says. It
-    /// may be up to a second too early, as Linux rounds down.
-    pub(super) fn last_known_use(&self, flow: &TrackedFlow, now: u64) -> u64 {
-        flow.expiry.saturating_sub(self.of(flow, flow.status)).min(now)
+    /// may be up to a second too early, as Linux rounds down. `last_seen` is that of the last
+    /// packet in all tiers.
+    pub(super) fn last_known_use(&self, flow: &TrackedFlow, last_seen: u64, now: u64) -> u64 {
+        let full = self.of(flow, flow.status);
+        // A predecessor would have refreshed it: its timeout is a shorter one, by a policy.
+        if flow.expiry + REFRESH_DELAY < last_seen + full / 2 {
+            return now;
+        }
+        flow.expiry.saturating_sub(full).min(now)
     }
 }
 
@@ -301,6 +310,21 @@ mod tests {
             |now: u64| FlowTimeouts::default().refresh(&mut flow, totals, now * SECOND);
         assert_eq!(refresh(120), None);
         assert_eq!(refresh(136).and_then(|it| it.timeout), Some(15));
+    }
+
+    #[test]
+    fn a_successor_does_not_lengthen_the_timeout_of_an_idle_connection() {
+        let timeouts = FlowTimeouts::default();
+        let known_use = |protocol: i32, left: u32, idle: u64| {
+            let mut flow = flow(&connection(protocol, ASSURED, left));
+            let now = 1_000_000 * SECOND;
+            flow.expiry = now + u64::from(left) * SECOND;
+            timeouts.last_known_use(&flow, now - idle * SECOND, now) / SECOND
+        };
+        // Idle for 400 of 600 seconds, by a policy: no predecessor would have waited so long.
+        assert_eq!(known_use(libc::IPPROTO_TCP, 200, 400), 1_000_000);
+        // Of the usual 120 seconds 90 are left: Linux has seen a packet 30 seconds ago.
+        assert_eq!(known_use(libc::IPPROTO_UDP, 90, 5), 1_000_000 - 30);
     }
 
     #[test]
