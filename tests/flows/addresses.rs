@@ -17,6 +17,7 @@ for_each_tier!(
     r2_the_mark_decides_and_its_change_holds_at_once,
     r11_one_way_udp_is_fast_only_if_configured,
     r24_a_zone_has_its_own_flows,
+    r24_the_directions_of_a_flow_have_zones_of_their_own,
 );
 
 fn r6_masquerade_of_tcp_and_udp_is_done_by_the_tier(tier: Tier) {
@@ -273,4 +274,29 @@ table inet zones {
         assert_eq!(firewall.count("forwarded") > before + 500, zone == 7);
         firewall.router.stop();
     }
+}
+
+fn r24_the_directions_of_a_flow_have_zones_of_their_own(tier: Tier) {
+    let zones = "
+table inet zones {
+  chain prerouting {
+    type filter hook prerouting priority raw;
+    iifname \"wire0\" ct original zone set 7
+  }
+}";
+    let flows = json!({ "capacity": 1024, "zones": { "wire0": 7 } });
+    let Some(firewall) = Firewall::with(tier, "r24-two", &[RULES, zones], flows) else { return };
+    let udp = firewall.datagrams(5353);
+    let from = udp.exchange().expect("it passes Linux");
+    firewall.wait_until_fast(5353);
+    firewall.until_forwarded(20, || (0..10).for_each(|_| assert!(udp.exchange().is_some())));
+    let listed = firewall.flows(&[]).concat();
+    let (_, counts) = listed.split_once(" zone 7 packets ").expect("counts");
+    let replies = counts.split(' ').nth(1).and_then(|count| count.parse::<u64>().ok());
+    assert!(replies >= Some(10), "{listed}");
+    for words in [format!("udp {from} {} --zone 7", udp.to), format!("udp {} {from}", udp.to)] {
+        let explained = firewall.explain(&words);
+        assert!(explained.starts_with(firewall.tier_name()), "{words}: {explained}");
+    }
+    firewall.router.stop();
 }

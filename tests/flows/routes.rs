@@ -9,13 +9,14 @@ use fastlane_tests::routed::{hop_address, hop_mac};
 use fastlane_tests::{Host, mac};
 use std::time::Duration;
 
-use super::firewall::{Datagrams, Firewall, RULES, Tier, for_each_tier};
+use super::firewall::{Datagrams, Firewall, RULES, Tier, for_each_tier, without_rejudging};
 
 for_each_tier!(
     r12_r13_a_flow_follows_routes_and_neighbours,
     r12_a_route_holds_for_its_type_of_service_only,
     r12_r22_the_rules_judge_a_flow_that_leaves_by_another_link,
     r12_a_flow_leaves_by_the_exit_that_linux_selects,
+    r12_a_flow_that_linux_has_for_its_new_exit_is_explained,
     r14_r15_links_and_addresses_hold_for_flows,
 );
 
@@ -248,6 +249,23 @@ table inet exits {
         }
         firewall.router.stop();
     }
+}
+
+fn r12_a_flow_that_linux_has_for_its_new_exit_is_explained(tier: Tier) {
+    let settings = without_rejudging();
+    let Some(firewall) = Firewall::with(tier, "r12-explain", &[RULES], settings) else { return };
+    let udp = flow(&firewall);
+    firewall.routed.add_hops();
+    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    let from = udp.near.local_addr().unwrap().port();
+    let explain = || firewall.explain(&format!("udp 10.77.0.2:{from} {}", udp.to));
+    assert!(explain().starts_with(firewall.tier_name()), "{}", explain());
+    firewall.routed.ip(&format!("route replace 10.100.0.0/16 via {}", hop_address(2)));
+    eventually("the reason is told", || {
+        let _ = udp.near.send_to(b"probe", udp.to);
+        explain().starts_with("linux: its route leads to another interface")
+    });
+    firewall.router.stop();
 }
 
 fn r14_r15_links_and_addresses_hold_for_flows(tier: Tier) {

@@ -1,8 +1,9 @@
 //! The commands that show flows to people.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use fastlane_tests::{Process, binary, eventually};
+use serde_json::json;
 
 use super::firewall::{Firewall, MASQUERADE, RULES, Tier, for_each_tier};
 
@@ -71,6 +72,44 @@ fn a_flow_that_is_not_in_the_table_of_the_kernel_tier_is_explained() {
     assert!(firewall.flows(&["--port", "5353"]).len() == 1, "it is in the table of lanes");
     let explained = firewall.explain(&words);
     assert!(explained.starts_with("linux: the table of the kernel tier"), "{explained}");
+    firewall.router.stop();
+}
+
+#[test]
+fn flows_are_followed_from_before_the_kernel_tier_begins() {
+    let Some(mut firewall) = Firewall::without_offload(Tier::Kernel, "early", &[RULES], json!({}))
+    else {
+        return;
+    };
+    let mut follow = Command::new(binary("router"));
+    follow.arg("flows").arg(firewall.router.session()).args(["--follow", "--tier", "kernel"]);
+    let follower = Process::start(follow);
+    let maps = format!("/proc/{}/maps", follower.id());
+    eventually("it has the tables", || {
+        std::fs::read_to_string(&maps).is_ok_and(|maps| maps.contains("flows"))
+    });
+    firewall.start_offload();
+    let udp = firewall.datagrams(5353);
+    assert!(udp.exchange().is_some());
+    firewall.wait_until_fast(5353);
+    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    eventually("the flow is shown", || follower.stdout().contains(" kernel\n"));
+    firewall.router.stop();
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_list() {
+    let Some(firewall) = Firewall::new(Tier::Lanes, "reader", &[RULES]) else { return };
+    let mut follow = Command::new(binary("router"));
+    follow.arg("flows").arg(firewall.router.session()).arg("--follow");
+    let mut follower = follow.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(follower.stdout.take());
+    let udp = firewall.datagrams(5353);
+    assert!(udp.exchange().is_some());
+    firewall.wait_until_fast(5353);
+    let output = follower.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{}: {errors}", output.status);
     firewall.router.stop();
 }
 

@@ -104,6 +104,10 @@ fn what_is_wrong_is_named_with_what_is_right() {
         ("10 drop udp port 53", "write `from` or `to` before `port`"),
         ("10 drop udp to any port 9-8", "no port and no range"),
         ("10 drop udp to any port 65536", "no port and no range"),
+        ("10 drop tcp udp to any port 53", "it says the protocol twice; write two rules"),
+        ("10 drop from 10.0.0.0/8 from 192.168.0.0/16", "it says `from` twice"),
+        ("10 drop to any to 10.0.0.0/8", "it says `to` twice"),
+        ("10 drop udp to any port 53 port 123", "it says the port of `to` twice"),
     ];
     for (line, expected) in cases {
         let error = read_line(line).unwrap_err();

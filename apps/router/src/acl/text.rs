@@ -126,6 +126,14 @@ fn action(word: &str) -> Option<u8> {
 
 fn conditions(rule: &mut Rule, mut words: &[&str]) -> Result<(), String> {
     let mut addresses: Option<bool> = None;
+    let mut parts = Vec::new();
+    let mut once = |part: &'static str| match parts.contains(&part) {
+        true => Err(format!("it says {part} twice; write two rules")),
+        false => {
+            parts.push(part);
+            Ok(())
+        }
+    };
     while let [word, rest @ ..] = words {
         words = rest;
         match *word {
@@ -137,6 +145,7 @@ fn conditions(rule: &mut Rule, mut words: &[&str]) -> Result<(), String> {
                 };
                 words = rest;
                 addresses = Some(*word == "to");
+                once(if *word == "to" { "`to`" } else { "`from`" })?;
                 side(rule, *word == "to", prefix)?;
             }
             "port" => {
@@ -146,10 +155,14 @@ fn conditions(rule: &mut Rule, mut words: &[&str]) -> Result<(), String> {
                 words = rest;
                 let to = addresses.ok_or("write `from` or `to` before `port`, as in `to any`")?;
                 let range = range(ports)?;
+                once(if to { "the port of `to`" } else { "the port of `from`" })?;
                 let ranges = if to { &mut rule.destination_ports } else { &mut rule.source_ports };
                 *ranges = range;
             }
-            word => protocol(rule, word)?,
+            word => {
+                protocol(rule, word)?;
+                once("the protocol")?;
+            }
         }
     }
     let has_ports = PROTOCOLS[..WITH_PORTS].iter().any(|(_, number)| *number == rule.protocol);

@@ -12,7 +12,11 @@ use fastlane::{now, slow};
 use super::list::{FlowList, FlowTierName, ends};
 
 /// Begin of a line about a flow that found no slot (`offload_tier_full`).
-const NO_ROOM: &str = "linux: the table of the kernel tier has no room for it";
+const NO_ROOM: &str = "linux: the table of the kernel tier has no room for it (on ports of both \
+                       tiers the lanes forward it)";
+
+/// Reason why Linux has a flow whose rules were judged for another exit (`linux_flow_exit`).
+const REROUTED: &str = "its route leads to another interface than its first one";
 
 /// Protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -61,12 +65,17 @@ impl ExplainArguments {
         let is_served = status.is_some_and(|status| status.permits(now()));
         let mut lines = Vec::new();
         match list.find(&tuple, self.zone) {
-            Some(flow) if flow.is_closing => lines.push(format!("linux: it is closing: {flow}")),
-            Some(flow) if is_served => {
+            Some((flow, direction)) if flow.closing[direction] => {
+                lines.push(format!("linux: it is closing: {flow}"));
+            }
+            Some((flow, direction)) if flow.rerouted[direction] => {
+                lines.push(format!("linux: {REROUTED}: {flow}"));
+            }
+            Some((flow, _)) if is_served => {
                 let tier = list.tier_of(&flow).map_or(NO_ROOM, FlowTierName::name);
                 lines.push(format!("{tier}: {flow}"));
             }
-            Some(flow) => lines.push(format!("linux: {}: {flow}", not_served(status))),
+            Some((flow, _)) => lines.push(format!("linux: {}: {flow}", not_served(status))),
             None if !is_served => lines.push(format!("linux: {}", not_served(status))),
             None => lines.push(format!("linux: {}", reason(status, tracked.as_ref())?)),
         }
@@ -89,7 +98,7 @@ fn look_up(tuple: &ConnectionTuple, zone: u16) -> Result<Option<Connection>, Str
 /// Returns the reason why lanes leave all flows to Linux.
 fn not_served(status: Option<FlowStatus>) -> String {
     let Some(status) = status else { return "`router offload` has not run yet".to_owned() };
-    if status.is_active != 0 {
+    if now().saturating_sub(status.heartbeat) > status.grace {
         return "`router offload` does not run".to_owned();
     }
     let (FlowStatus { mark, mask, .. }, one_way) = (status, status.one_way != 0);

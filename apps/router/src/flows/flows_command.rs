@@ -1,7 +1,8 @@
 //! The command `router flows`: shows the flows of a running router.
 
 use std::collections::HashMap;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::{self, ErrorKind, Write as _};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ impl Arguments {
     /// The mistake and its remedy.
     pub fn run(&self) -> Result<String, String> {
         let slow = slow::attach(&self.router).map_err(|error| error.to_string())?;
-        let list = FlowList::attach(&slow)?;
+        let mut list = FlowList::attach(&slow)?;
         let mut text = String::new();
         if self.statistics {
             let Some(status) = list.status() else {
@@ -75,7 +76,13 @@ impl Arguments {
         }
         let mut known: HashMap<String, (u32, String)> = HashMap::new();
         while slow.is_alive() {
-            known = self.changes(&list, &known);
+            list.look_for_tier()?;
+            known = match self.changes(&list, &known) {
+                Ok(current) => current,
+                // As `head` does, after its lines.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
+                Err(error) => return Err(format!("standard output cannot be written: {error}")),
+            };
             std::thread::sleep(INTERVAL);
         }
         Ok(String::new())
@@ -86,26 +93,27 @@ impl Arguments {
         &self,
         list: &FlowList,
         known: &HashMap<String, (u32, String)>,
-    ) -> HashMap<String, (u32, String)> {
+    ) -> io::Result<HashMap<String, (u32, String)>> {
+        let mut output = io::stdout().lock();
         let mut current = HashMap::new();
         for flow in list.flows().filter(|flow| self.selects(flow)) {
             let name = format!("{:?} {}", flow.arrives, flow.zone);
             let is_new = known.get(&name).is_none_or(|(id, _)| *id != flow.id);
             if is_new {
-                println!("+ {flow}");
+                writeln!(output, "+ {flow}")?;
             }
             current.insert(name, (flow.id, flow.to_string()));
         }
         for (name, (id, line)) in known {
             if current.get(name).is_none_or(|(other, _)| other != id) {
-                println!("- {line}");
+                writeln!(output, "- {line}")?;
             }
         }
-        current
+        Ok(current)
     }
 
     fn selects(&self, flow: &ListedFlow) -> bool {
-        let state = if flow.is_closing { FlowPhase::Closing } else { FlowPhase::Open };
+        let state = if flow.is_closing() { FlowPhase::Closing } else { FlowPhase::Open };
         self.address.is_none_or(|address| flow.addresses().contains(&address))
             && self.port.is_none_or(|port| flow.ports().contains(&port))
             && self.state.is_none_or(|wanted| wanted == state)

@@ -1,5 +1,6 @@
 //! Flows of a running router as tools read them, and their text.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
@@ -23,6 +24,18 @@ pub(super) struct FlowList {
     lanes: Vec<LaneState<FLOW_WORDS>>,
     status: RecordReader<FlowStatus>,
     tier: Option<TierReader>,
+}
+
+/// Zones of the directions that are in one, by the number of their connection and their key without
+/// the zone. The directions of a connection may have different ones (`ct original zone set`).
+type Zones = HashMap<(u32, FlowKey), u16>;
+
+/// Direction of a flow in the table.
+#[derive(Clone, Copy)]
+struct Direction {
+    key: FlowKey,
+    entry: EntryId,
+    record: FlowRecord,
 }
 
 /// Tier that forwards packets of flows.
@@ -49,8 +62,10 @@ pub(super) struct ListedFlow {
     pub(super) kernel_packets: u64,
     /// Time since the last packet, in nanoseconds; `None` if there was none.
     pub(super) idle: Option<u64>,
-    /// True if a packet that ends the connection was seen.
-    pub(super) is_closing: bool,
+    /// True if a packet that ends the connection was seen in the direction.
+    pub(super) closing: [bool; 2],
+    /// True if the route of the direction has led to another interface than the first one.
+    pub(super) rerouted: [bool; 2],
     /// True if the directions of the table are in that of the kernel tier.
     pub(super) is_in_kernel: bool,
 }
@@ -67,6 +82,15 @@ impl FlowList {
         let status = slow.record(STATUS).map_err(failed)?;
         let tier = tier_of(&status)?;
         Ok(Self { table: slow.hash(FLOWS).map_err(failed)?, lanes, status, tier })
+    }
+
+    /// Opens the kernel tier, which may have begun or ended since.
+    ///
+    /// # Errors
+    /// The mistake and its remedy.
+    pub(super) fn look_for_tier(&mut self) -> Result<(), String> {
+        self.tier = tier_of(&self.status)?;
+        Ok(())
     }
 
     /// Returns the tier that handles a flow; `None` if the kernel tier had no room for it, and no
@@ -91,51 +115,72 @@ impl FlowList {
 
     /// Returns all flows.
     pub(super) fn flows(&self) -> impl Iterator<Item = ListedFlow> {
-        let originals = self.table.copies().filter(|(_, _, record)| record.is_reply == 0);
-        originals.map(|(key, entry, record)| self.flow(&key, entry, &record))
+        let zones = self.zones();
+        let originals = self.directions().filter(|direction| direction.record.is_reply == 0);
+        originals.map(move |direction| self.flow(&direction, self.other(&direction, &zones)))
     }
 
-    /// Returns the flow of the packets of a tuple, of either direction.
-    pub(super) fn find(&self, tuple: &ConnectionTuple, zone: u16) -> Option<ListedFlow> {
-        let key = FlowKey::new(tuple, zone);
-        let (entry, record) = self.table.copy(&key)?;
-        if record.is_reply == 0 {
-            return Some(self.flow(&key, entry, &record));
+    /// Returns the flow of the packets of a tuple, and its direction: 0, or 1 for replies.
+    pub(super) fn find(&self, tuple: &ConnectionTuple, zone: u16) -> Option<(ListedFlow, usize)> {
+        let direction = self.direction(FlowKey::new(tuple, zone))?;
+        let other = self.other(&direction, &self.zones());
+        match direction.record.is_reply {
+            0 => Some((self.flow(&direction, other), 0)),
+            _ => Some((self.flow(&other?, Some(direction)), 1)),
         }
-        let original = reverse(&key, &record);
-        let (entry, record) = self.table.copy(&original)?;
-        Some(self.flow(&original, entry, &record))
     }
 
-    fn flow(&self, key: &FlowKey, entry: EntryId, record: &FlowRecord) -> ListedFlow {
-        let reply = self.table.copy(&reverse(key, record)).map(|(entry, _)| entry);
-        let (mut directions, mut kernel_packets) = ([TierTotals::default(); 2], 0);
+    fn directions(&self) -> impl Iterator<Item = Direction> {
+        self.table.copies().map(|(key, entry, record)| Direction { key, entry, record })
+    }
+
+    fn direction(&self, key: FlowKey) -> Option<Direction> {
+        self.table.copy(&key).map(|(entry, record)| Direction { key, entry, record })
+    }
+
+    fn zones(&self) -> Zones {
+        let directions = self.directions().filter(|direction| direction.key.zone != 0);
+        let zones = directions.map(|Direction { key, record, .. }| {
+            ((record.id, FlowKey { zone: 0, ..key }), key.zone)
+        });
+        zones.collect()
+    }
+
+    /// Returns the other direction: its packets are the reverse of what leaves.
+    fn other(&self, Direction { key, record, .. }: &Direction, zones: &Zones) -> Option<Direction> {
+        let [from, to] = record.ports;
+        let (source, destination) = (record.destination(), record.source());
+        let key = FlowKey { source, destination, ports: [to, from], zone: 0, ..*key };
+        let zone = zones.get(&(record.id, key)).copied().unwrap_or_default();
+        self.direction(FlowKey { zone, ..key })
+    }
+
+    fn flow(&self, original: &Direction, reply: Option<Direction>) -> ListedFlow {
+        let (mut totals, mut kernel_packets) = ([TierTotals::default(); 2], 0);
         let mut is_in_kernel = true;
-        let keys = [(*key, true), (reverse(key, record), reply.is_some())];
-        for (direction, (key, is_there)) in directions.iter_mut().zip(keys) {
+        for (totals, direction) in totals.iter_mut().zip([Some(*original), reply]) {
+            let Some(Direction { key, entry, .. }) = direction else { continue };
             // A flow that has just been removed has no totals.
-            let totals = self.tier.as_ref().and_then(|tier| tier.totals(&key).ok()?);
-            is_in_kernel &= totals.is_some() || !is_there;
-            *direction = totals.unwrap_or_default();
-            kernel_packets += direction.packets;
-        }
-        for (direction, entry) in directions.iter_mut().zip([Some(entry), reply]) {
-            let Some(entry) = entry else { continue };
+            let in_kernel = self.tier.as_ref().and_then(|tier| tier.totals(&key).ok()?);
+            is_in_kernel &= in_kernel.is_some();
+            *totals = in_kernel.unwrap_or_default();
+            kernel_packets += totals.packets;
             for lane in &self.lanes {
-                *direction += FlowState::new(lane.at(entry)).totals();
+                *totals += FlowState::new(lane.at(entry)).totals();
             }
         }
-        let mut flow = directions[0];
-        flow += directions[1];
+        let Direction { key, record, .. } = original;
+        let last_seen = totals[0].last_seen.max(totals[1].last_seen);
         ListedFlow {
             arrives: key.tuple(),
             leaves: record.tuple(key),
             zone: key.zone,
             id: record.id,
-            counts: directions.map(|it| [it.packets, it.octets]),
+            counts: totals.map(|it| [it.packets, it.octets]),
             kernel_packets,
-            idle: (flow.last_seen > 0).then(|| now().saturating_sub(flow.last_seen)),
-            is_closing: flow.is_closing,
+            idle: (last_seen > 0).then(|| now().saturating_sub(last_seen)),
+            closing: totals.map(|it| it.is_closing),
+            rerouted: totals.map(|it| it.is_rerouted),
             is_in_kernel,
         }
     }
@@ -169,18 +214,16 @@ pub fn kernel_outcomes(
     }
 }
 
-/// Returns the key of the other direction: its packets are the reverse of what leaves.
-fn reverse(key: &FlowKey, record: &FlowRecord) -> FlowKey {
-    let [from, to] = record.ports;
-    let (source, destination) = (record.destination(), record.source());
-    FlowKey { source, destination, ports: [to, from], ..*key }
-}
-
 impl ListedFlow {
     /// Returns the addresses before and after translation.
     pub(super) fn addresses(&self) -> [IpAddr; 4] {
         let Self { arrives, leaves, .. } = self;
         [arrives.source, arrives.destination, leaves.source, leaves.destination]
+    }
+
+    /// Returns true if a packet that ends the connection was seen.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.contains(&true)
     }
 
     /// Returns the tier that forwarded most packets; `None` if no packet was forwarded.
@@ -222,7 +265,7 @@ impl fmt::Display for ListedFlow {
             }
             None => write!(formatter, " unused")?,
         }
-        write!(formatter, " {}", if self.is_closing { "closing" } else { "open" })?;
+        write!(formatter, " {}", if self.is_closing() { "closing" } else { "open" })?;
         match self.tier() {
             Some(tier) => write!(formatter, " {}", tier.name()),
             None => Ok(()),
