@@ -14,10 +14,9 @@ use super::netdev::Netdev;
 /// Bytes of a frame besides the IP packet: metadata and headroom by default, and an Ethernet header
 /// with two VLAN tags.
 const OVERHEAD: u32 = 256 + 14 + 8;
-/// Largest MTU for frames of the default size, of the largest size with AF_XDP (a page), and of the
-/// largest size of all.
+/// Largest MTU for frames of the default size, of a page, and of the largest size.
 const DEFAULT_MTU: u32 = 2048 - OVERHEAD;
-const LONGEST_XDP_MTU: u32 = 4096 - OVERHEAD;
+const PAGE_MTU: u32 = 4096 - OVERHEAD;
 const LONGEST_MTU: u32 = 65536 - OVERHEAD;
 
 /// Report of an interface.
@@ -157,9 +156,11 @@ fn advise(interface: &Interface, xdp: Xdp, machine: &Machine) -> Advice {
     }
     let name = &interface.name;
     let mut remedies = vec![];
-    let (driver, reason) = if mtu > LONGEST_XDP_MTU {
-        remedies.push(format!("for af-xdp: ip link set dev {name} mtu {LONGEST_XDP_MTU}"));
-        let reason = format!("an MTU of {mtu} is too long for af-xdp ({LONGEST_XDP_MTU} at most)");
+    let has_xdp = mtu <= PAGE_MTU || machine.kernel.has_long_frames;
+    let (driver, reason) = if !has_xdp {
+        remedies.push(format!("for af-xdp: Linux 6.6, or ip link set dev {name} mtu {PAGE_MTU}"));
+        let reason =
+            format!("an MTU of {mtu} is too long for af-xdp before Linux 6.6 ({PAGE_MTU} at most)");
         (json!({ "af-packet": { "interface": name } }), reason)
     } else {
         let driver = json!({ "af-xdp": { "interface": name, "mode": "auto" } });
@@ -169,7 +170,7 @@ fn advise(interface: &Interface, xdp: Xdp, machine: &Machine) -> Advice {
     if !interface.up {
         remedies.push(format!("ip link set dev {name} up"));
     }
-    if mtu <= LONGEST_XDP_MTU && interface.loses_frames_with_xdp() {
+    if has_xdp && interface.loses_frames_with_xdp() {
         remedies.push(format!(
             "for af-xdp: ethtool -K {name} gro on (or veth loses the frames in its ring, \
              uncounted, when an XDP program is detached)"
@@ -288,19 +289,22 @@ mod tests {
     }
 
     #[test]
-    fn the_mtu_decides_about_frames_and_driver() {
-        for (mtu, driver, frame_size) in [
-            (1280, Some("af-xdp"), None),
-            (1770, Some("af-xdp"), None),
-            (1771, Some("af-xdp"), Some(4096)),
-            (LONGEST_XDP_MTU, Some("af-xdp"), Some(4096)),
-            (LONGEST_XDP_MTU + 1, Some("af-packet"), Some(8192)),
-            (9000, Some("af-packet"), Some(16384)),
-            (LONGEST_MTU, Some("af-packet"), Some(65536)),
-            (LONGEST_MTU + 1, None, None),
+    fn the_mtu_and_the_kernel_decide_about_frames_and_driver() {
+        for (mtu, has_long_frames, driver, frame_size) in [
+            (1280, false, Some("af-xdp"), None),
+            (1770, false, Some("af-xdp"), None),
+            (1771, false, Some("af-xdp"), Some(4096)),
+            (PAGE_MTU, false, Some("af-xdp"), Some(4096)),
+            (PAGE_MTU + 1, false, Some("af-packet"), Some(8192)),
+            (PAGE_MTU + 1, true, Some("af-xdp"), Some(8192)),
+            (9000, false, Some("af-packet"), Some(16384)),
+            (9000, true, Some("af-xdp"), Some(16384)),
+            (LONGEST_MTU, true, Some("af-xdp"), Some(65536)),
+            (LONGEST_MTU + 1, true, None, None),
         ] {
-            let advice =
-                advise(&Interface { mtu, ..interface() }, xdp(true, false), &Machine::capable());
+            let mut machine = Machine::capable();
+            machine.kernel.has_long_frames = has_long_frames;
+            let advice = advise(&Interface { mtu, ..interface() }, xdp(true, false), &machine);
             let written = advice.driver.as_ref().and_then(Value::as_object);
             assert_eq!(
                 written.and_then(|map| map.keys().next()).map(|key| &**key),

@@ -10,7 +10,9 @@ use serde::Serialize;
 use super::{fact, size};
 
 /// Oldest supported kernel version.
-const OLDEST_KERNEL: (u32, u32) = (6, 1);
+const OLDEST_KERNEL: [u32; 2] = [6, 1];
+/// Kernel version from which AF_XDP has frames longer than a page (XDP_USE_SG).
+const LONG_FRAMES: [u32; 2] = [6, 6];
 
 /// Memory that a lane locks with AF_XDP by default, in bytes: 8192 frames of 2048 bytes.
 const DEFAULT_POOL: u64 = 8192 * 2048;
@@ -55,6 +57,17 @@ pub(super) struct Kernel {
     pub(super) release: String,
     /// True if the version is supported.
     pub(super) supported: bool,
+    /// True if AF_XDP has frames longer than a page (XDP_USE_SG).
+    #[serde(skip)]
+    pub(super) has_long_frames: bool,
+}
+
+impl Kernel {
+    fn new(release: String) -> Self {
+        let supported = is_at_least(&release, OLDEST_KERNEL);
+        let has_long_frames = is_at_least(&release, LONG_FRAMES);
+        Self { release, supported, has_long_frames }
+    }
 }
 
 /// Capability (capabilities(7)) and its purpose.
@@ -115,7 +128,7 @@ impl Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let release = read("/proc/sys/kernel/osrelease").trim().to_owned();
         Self {
-            kernel: Kernel { supported: is_supported(&release), release },
+            kernel: Kernel::new(release),
             capabilities: capabilities.into(),
             initial_user_namespace: is_identity(&read("/proc/self/uid_map")),
             locked_memory: getrlimit(Resource::Memlock).current,
@@ -130,7 +143,7 @@ impl Machine {
 
     /// Returns the problems that prevent any start.
     pub(super) fn problems(&self) -> Option<String> {
-        let (major, minor) = OLDEST_KERNEL;
+        let [major, minor] = OLDEST_KERNEL;
         (!self.kernel.supported).then(|| {
             let release = &self.kernel.release;
             format!("Linux {release} is too old; install Linux {major}.{minor} or later")
@@ -192,11 +205,11 @@ pub(super) fn numbers(cpus: &[usize]) -> String {
     cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns true if a release such as `6.1.0-13-amd64` is supported.
-fn is_supported(release: &str) -> bool {
+/// Returns true if a release such as `6.1.0-13-amd64` is of this version or a later one.
+fn is_at_least(release: &str, version: [u32; 2]) -> bool {
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= OLDEST_KERNEL,
+        (Some(Ok(major)), Some(Ok(minor))) => [major, minor] >= version,
         _ => false,
     }
 }
@@ -258,10 +271,10 @@ mod tests {
     #[test]
     fn releases_are_compared_as_numbers() {
         for release in ["6.1.0-13-amd64", "6.18.44", "10.0", "6.1"] {
-            assert!(is_supported(release), "{release}");
+            assert!(is_at_least(release, [6, 1]), "{release}");
         }
         for release in ["5.15.0", "6.0.19", "4.18.0-553.el8", "", "x.y"] {
-            assert!(!is_supported(release), "{release}");
+            assert!(!is_at_least(release, [6, 1]), "{release}");
         }
     }
 
