@@ -17,14 +17,18 @@ fn install(cluster: &Cluster) -> Release<'_> {
     release
 }
 
-/// Returns the template of claims for an interface of pool `wire` that its attributes select.
-fn template() -> Value {
+/// Returns a request for an interface of pool `wire` that its attributes select.
+fn selected_interface() -> Value {
     let expression = "device.attributes['fastlane.dev'].interface == 'wire0' && \
                       device.capacity['fastlane.dev'].queues.compareTo(quantity('1')) >= 0";
-    let exactly = json!({
+    json!({
         "deviceClassName": "wire.fastlane.dev",
         "selectors": [{"cel": {"expression": expression}}],
-    });
+    })
+}
+
+/// Returns the template of claims with this request.
+fn template(exactly: &Value) -> Value {
     json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
         "metadata": {"name": "nic", "namespace": NAMESPACE},
@@ -69,7 +73,7 @@ fn a_pod_forwards_by_a_claim_and_knows_its_device() {
     let Some(lab) = cluster.wire() else { return };
     let release = install(&cluster);
     let pods = Pods::new(&cluster, &configuration());
-    cluster.apply(&[template()]);
+    cluster.apply(&[template(&selected_interface())]);
     let pod = pods.run(&with_claim(Pods::macswap("macswap")));
     pod.assert_unprivileged();
     let (packets, rate) = load();
@@ -106,6 +110,27 @@ fn a_pod_forwards_by_a_claim_and_knows_its_device() {
     pod.delete();
     release.wait_for("is released");
     assert_eq!(cluster.attempt(&["ls", "/var/run/cdi"]).as_deref(), Ok(""));
+}
+
+#[test]
+fn a_claim_gets_a_pci_device_of_its_pool() {
+    let Some(cluster) = Cluster::get() else { return };
+    // The machine has no such device. So it is tainted, which the claim tolerates.
+    let mut pools = pools();
+    pools["vf"] = json!({"pci": ["ffff:1f:1f.7"], "steer": []});
+    let release = Release::install(&cluster, "dra", &pools);
+    release.wait_for("the devices of node `node1` are published");
+    let pods = Pods::new(&cluster, &configuration());
+    let taint = json!({"key": "fastlane.dev/unusable", "operator": "Exists"});
+    let exactly = json!({"deviceClassName": "vf.fastlane.dev", "tolerations": [taint]});
+    cluster.apply(&[template(&exactly)]);
+    let pod = pods.create(&with_claim(Pods::macswap("macswap")));
+    eventually("the claim has the device", || {
+        let claim = cluster.object(&format!("resourceclaims --namespace={NAMESPACE}"));
+        let results = &claim["items"][0]["status"]["allocation"]["devices"]["results"];
+        results[0]["device"] == "ffff-1f-1f-7"
+    });
+    pod.delete();
 }
 
 #[test]
