@@ -53,6 +53,9 @@ pub(crate) fn refuse_all(socket: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Opens the network namespace of a socket. An accepted Unix socket is in that of its client.
 pub(crate) fn socket_namespace(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // To a file of another kind, which a client may have sent, the request means something else.
+    // This question goes to no driver and no file system.
+    rustix::net::sockopt::socket_domain(socket)?;
     namespace(socket, SOCKET_NAMESPACE)
 }
 
@@ -68,7 +71,8 @@ fn namespace(file: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<OwnedFd> 
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just created this descriptor (with O_CLOEXEC), and nobody else has it.
+    // SAFETY: the file is a socket or a TAP queue, as the callers have checked. For these the
+    // kernel just created this descriptor (with O_CLOEXEC), and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
@@ -341,4 +345,19 @@ pub(crate) fn tun_set_carrier(file: BorrowedFd<'_>, carrier: bool) -> io::Result
     // SAFETY: TUNSETCARRIER reads one int, which outlives the call.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETCARRIER, &raw const carrier) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_file_of_another_kind_is_not_asked_for_its_namespace() {
+        let file = File::open("/dev/null").unwrap();
+        let error = socket_namespace(file.as_fd()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOTSOCK), "no request reached its driver");
+    }
 }
