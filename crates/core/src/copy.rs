@@ -16,9 +16,11 @@ pub(crate) fn copy_into(
         if packet.region() == region {
             continue;
         }
-        // A packet that no port can send is replaced by an empty one, which `transmit` refuses.
+        // A packet that no port can send, or that is longer than a frame there, is replaced by an
+        // empty one, which `transmit` refuses.
         let length = if packet.has_lost_checksum() { 0 } else { packet.len() };
-        let Some(mut copy) = exit.alloc_packet(length, pool) else { return index };
+        let copy = exit.alloc_packet(length, pool).or_else(|| exit.alloc_packet(0, pool));
+        let Some(mut copy) = copy else { return index };
         copy.copy_from(packet);
         pool.release(packet);
         *packet = copy;

@@ -223,26 +223,44 @@ impl Egress {
         }
     }
 
-    /// Sends a run labelled `Reflect` by the queue in `slot`, if it came by that. This is the
+    /// Sends a run labelled `Reflect` by the queue `at`, if it came by that. This is the
     /// commonest case, and needs no search for the exit. Returns the number of packets that the
     /// queue took, or `None` if the run is another or needs more than that.
     #[inline(always)]
-    fn reflect(&mut self, slot: usize, run: &mut [Packet], pool: &mut Pool) -> Option<usize> {
-        let slot = self.ports.queues.get_mut(slot)?;
+    fn reflect(&mut self, at: usize, run: &mut [Packet], pool: &mut Pool) -> Option<usize> {
+        let slot = self.ports.queues.get_mut(at)?;
         let (first, port) = (run.first()?, slot.port);
         let is_back = first.verdict().is_reflect() && usize::from(first.port().0) == port;
         if !is_back || self.is_observed || slot.must_copy(run, pool) {
             return None;
         }
-        let (count, queue) = (run.len(), slot.number);
+        let count = run.len();
         slot.counters.add(PortCounter::VerdictReflect, count as u64);
         let sent = slot.queue.transmit(run, pool);
         if sent.taken == count && sent.packets == count {
             slot.counters.add_sent(count as u64, sent.bytes);
             return Some(count);
         }
-        let exit = Exit { source: port, to: port, queue };
-        Some(self.transmit_rest(exit, run, count, sent, pool).taken)
+        self.reflect_rest(at, run, sent, pool)
+    }
+
+    /// Tries to transmit what the same queue has not taken, and counts what does not leave. Returns
+    /// the number of packets that it took.
+    // By `exit` it would be another queue while this one leaves.
+    #[inline(never)]
+    fn reflect_rest(
+        &mut self,
+        at: usize,
+        run: &mut [Packet],
+        mut sent: Sent,
+        pool: &mut Pool,
+    ) -> Option<usize> {
+        let slot = self.ports.queues.get_mut(at)?;
+        let port = slot.port;
+        if sent.taken < run.len() {
+            sent = slot.retry(run, sent, pool);
+        }
+        Some(self.ports.count_sent(port, run.len(), sent).taken)
     }
 
     /// Carries out the verdicts of several runs. Returns a lower bound of the packets that were

@@ -322,6 +322,7 @@ impl<A: App> Lane<A> {
         let slot = self.egress.ports.queues.get_mut(at)?;
         slot.queue.receive(&mut self.burst, &mut self.turn.pool);
         let count = self.burst.len();
+        slot.has_received = count > 0;
         if count == 0 {
             return Some(0);
         }

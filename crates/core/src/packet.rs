@@ -381,8 +381,9 @@ pub trait PacketOwnership: Sized {
     /// Restores the flags that describe the arrival.
     fn set_arrival_flags(&mut self, flags: u16);
 
-    /// Copies content, port, flags and verdict of a packet of the same length. The content stays
-    /// undefined if the lengths differ, which callers use for packets that no port can send.
+    /// Copies content, port, flags and verdict of a packet of the same length. If the lengths
+    /// differ, the content stays undefined and the checksum is none that must be completed: callers
+    /// use that for packets that no port can send.
     fn copy_from(&mut self, original: &Self);
 }
 
@@ -448,11 +449,11 @@ impl PacketOwnership for Packet {
 
     #[inline]
     fn copy_from(&mut self, original: &Self) {
+        self.flags = original.flags & !PARTIAL;
         if self.length == original.length {
             self.bytes_mut().copy_from_slice(original.bytes());
+            self.set_partial_checksum(original.partial_checksum());
         }
-        self.flags = original.flags & !PARTIAL;
-        self.set_partial_checksum(original.partial_checksum());
         self.port = original.port;
         self.verdict = original.verdict;
     }

@@ -298,8 +298,21 @@ impl Pool {
     #[inline]
     #[must_use]
     pub fn alloc_packet(&mut self, length: usize, port: PortId) -> Option<Packet> {
+        self.alloc_at(self.data_offset(), length, port)
+    }
+
+    /// Allocates a packet for a copy: as [`alloc_packet`](Self::alloc_packet), but one that would
+    /// not fit has less headroom.
+    #[must_use]
+    pub fn alloc_copy(&mut self, length: usize, port: PortId) -> Option<Packet> {
+        let offset = self.data_offset().min(self.frame_size().saturating_sub(length));
+        self.alloc_at(offset, length, port)
+    }
+
+    #[inline]
+    fn alloc_at(&mut self, offset: usize, length: usize, port: PortId) -> Option<Packet> {
         let frame = self.take()?;
-        match self.packet(frame, self.data_offset(), length, port) {
+        match self.packet(frame, offset, length, port) {
             Ok(packet) => Some(packet),
             Err(frame) => {
                 self.give(frame);

@@ -46,16 +46,26 @@ pub trait Filter: Send {
     /// Returns true if steering claims a frame.
     fn claims(&mut self, frame: &[u8]) -> bool;
 
+    /// Returns true if packets that the device has marked are claimed: its rules are those of this
+    /// filter.
+    fn trusts_marks(&self) -> bool {
+        true
+    }
+
     /// Marks the packets of a burst that are claimed, and returns the number of marked ones. A
-    /// packet that the device has marked is not examined. The lane calls this, so that a burst
-    /// costs one dynamic call; implement the other methods instead.
+    /// packet that the device has marked is not examined, unless its marks are not trusted. The
+    /// lane calls this, so that a burst costs one dynamic call; implement the other methods
+    /// instead.
     fn claim_burst(&mut self, packets: &mut [Packet]) -> u64 {
         self.begin_burst();
+        let trusts_marks = self.trusts_marks();
         let mut claimed = 0;
         for packet in packets {
-            if packet.is_claimed() || self.claims(packet.bytes()) {
+            if (trusts_marks && packet.is_claimed()) || self.claims(packet.bytes()) {
                 packet.set_claimed();
                 claimed += 1;
+            } else {
+                packet.set_unclaimed();
             }
         }
         claimed

@@ -107,7 +107,7 @@ pub trait Queue: Send {
     /// Allocates a packet of `length` bytes with undefined content, in memory that this queue
     /// transmits from. Returns `None` if no frame is free or the packet does not fit.
     fn alloc_packet(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
-        pool.alloc_packet(length, PortId(0))
+        pool.alloc_copy(length, PortId(0))
     }
 
     /// Prepares the device to raise [`interrupt`](Self::interrupt) at the next arrival, because the

@@ -51,9 +51,12 @@ impl MigrationBuffer {
     #[cold]
     pub(super) fn store(&mut self, shard: u8, run: &mut [Packet], lane: &mut Pool) -> usize {
         for (index, packet) in run.iter_mut().enumerate() {
-            // A packet that no port can send is replaced by an empty one, which `transmit` refuses.
-            let length = if packet.has_lost_checksum() { 0 } else { packet.len() };
-            let Some(mut copy) = self.pool.alloc_packet(length, packet.port()) else {
+            // A packet that no port can send, or that is longer than a frame of a pool, is replaced
+            // by an empty one, which `transmit` refuses.
+            let (length, port) = (packet.len(), packet.port());
+            let length = if packet.has_lost_checksum() { 0 } else { length };
+            let copy = self.pool.alloc_copy(length, port);
+            let Some(mut copy) = copy.or_else(|| self.pool.alloc_copy(0, port)) else {
                 self.counts[usize::from(shard)] -= (run.len() - index) as u32;
                 return index;
             };
@@ -106,7 +109,7 @@ impl MigrationBuffer {
         lane: &mut Pool,
         accept: &mut impl FnMut(u8, &mut Packet, &mut Pool) -> Offer,
     ) -> bool {
-        let Some(mut copy) = lane.alloc_packet(packet.len(), packet.port()) else { return false };
+        let Some(mut copy) = lane.alloc_copy(packet.len(), packet.port()) else { return false };
         copy.copy_from(packet);
         let offer = accept(shard, &mut copy, lane);
         lane.release(&mut copy);

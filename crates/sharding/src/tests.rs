@@ -7,7 +7,7 @@ use fastlane_local::memory::Memory;
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
 
-use super::{ExchangeConfig, LaneBy, ShardExchange, Shards};
+use super::{ExchangeConfig, LaneBy, MigrationBuffer, Offer, ShardExchange, Shards};
 
 const SHARD: u8 = 7;
 const PACKETS: u8 = 4;
@@ -75,4 +75,22 @@ fn a_migration_that_ends_within_a_burst_keeps_the_order() {
     lane.turn();
     assert_eq!(lane.app().shown, (0..PACKETS).collect::<Vec<_>>());
     assert_eq!(lane.close(), 0);
+}
+
+#[test]
+fn a_long_packet_waits_with_less_headroom_and_one_beyond_a_frame_is_emptied() {
+    let memory = SharedMemory::create("lane", 8 * 2048).unwrap();
+    let mut lane = Pool::new(memory, 2048, 64).unwrap();
+    let mut buffer = MigrationBuffer::new(pool());
+    let mut run = [950, 1500, 60].map(|length| lane.alloc_packet(length, PortId(0)).unwrap());
+    run.iter().for_each(|_| buffer.expect(SHARD));
+    assert_eq!(buffer.store(SHARD, &mut run, &mut lane), run.len());
+    buffer.look_again();
+    let mut lengths = Vec::new();
+    buffer.release(&mut lane, |_, packet, _| {
+        lengths.push(packet.len());
+        Offer::Accepted
+    });
+    assert_eq!(lengths, [950, 0, 60]);
+    assert_eq!((buffer.close(|_| ()), lane.missing()), (0, 0));
 }

@@ -111,13 +111,19 @@ impl Queue for PoolQueue {
     fn receive(&mut self, _: &mut Burst, _: &mut Pool) {}
 
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
-        for packet in packets.iter_mut() {
+        let mut sent = Sent { taken: packets.len(), ..Sent::default() };
+        for packet in packets {
             assert!(pool.offset_of(packet).is_some(), "the lane copied it into its pool");
+            if packet.len() == 0 {
+                pool.release(packet);
+                continue;
+            }
             assert_eq!(packet.partial_checksum(), Some(Partial { start: 34, offset: 6 }));
+            sent.packets += 1;
             let _ = self.sent.send((PortId(2), packet.bytes().to_vec()));
             self.kept.push(packet.take());
         }
-        Sent { taken: packets.len(), packets: packets.len(), bytes: 0 }
+        sent
     }
 
     fn flush(&mut self, _: &mut Pool) -> bool {
@@ -147,7 +153,11 @@ struct Bench<A> {
 /// from the lane's pool, which has `frames`.
 fn bench<A: App>(app: A, arrivals: &[usize], frames: usize) -> Bench<A> {
     let memory = SharedMemory::create("copy-test", frames * FRAME).unwrap();
-    let mut pool = Pool::new(memory, FRAME, 192).unwrap();
+    bench_with(app, arrivals, Pool::new(memory, FRAME, 192).unwrap())
+}
+
+/// Builds such a lane with a pool.
+fn bench_with<A: App>(app: A, arrivals: &[usize], mut pool: Pool) -> Bench<A> {
     let counters = Counters::create(1, 3).unwrap();
     let (sender, sent) = std::sync::mpsc::channel();
     let mut inn = |port, arrivals: &[usize]| OwnMemoryQueue {
@@ -219,6 +229,27 @@ fn without_a_frame_there_the_rest_is_counted() {
     assert_eq!(counters.port_total(2, PortCounter::SentPackets), 3);
     assert_eq!(counters.port_total(2, PortCounter::DropCopyNoFrame), 4);
     assert_eq!(lane.close(), 0);
+}
+
+#[test]
+fn a_packet_that_is_longer_than_a_frame_there_is_dropped_alone() {
+    for (size, sent_packets) in [(FRAME, 3), (1024, 2)] {
+        let app = |packet: &mut Packet| {
+            packet.set_partial_checksum(Some(Partial { start: 34, offset: 6 }));
+            Verdict::Forward(PortId(2))
+        };
+        let memory = SharedMemory::create("copy-test", 16 * size).unwrap();
+        // With its headroom, a packet of 1,800 octets does not fit into a frame of 2,048 either.
+        let pool = Pool::new(memory, size, 192).unwrap();
+        let Bench { mut lane, counters, sent } = bench_with(app, &[1800, 60, 61], pool);
+        lane.turn();
+        assert_eq!(sent.try_iter().count(), sent_packets);
+        let count = |counter| counters.port_total(2, counter);
+        assert_eq!(count(PortCounter::SentPackets), sent_packets as u64);
+        assert_eq!(count(PortCounter::DropTransmitLength), 3 - sent_packets as u64);
+        assert_eq!(count(PortCounter::DropCopyNoFrame), 0);
+        assert_eq!(lane.close(), 0);
+    }
 }
 
 /// Application that swaps every other packet with a copy of it.

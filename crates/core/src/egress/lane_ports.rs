@@ -31,6 +31,8 @@ pub(crate) struct QueueSlot {
     pub(crate) port: usize,
     /// Number of the queue among those of its port.
     pub(crate) number: usize,
+    /// True if the last look at the queue found packets.
+    pub(crate) has_received: bool,
 }
 
 impl QueueSlot {

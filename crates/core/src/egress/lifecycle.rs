@@ -21,7 +21,8 @@ impl QueueSlot {
             TxMemory::Pool => Some(pool.region()),
             TxMemory::Region(region) => Some(region),
         };
-        Self { queue, counters: counters.clone(), region, port, number }
+        let counters = counters.clone();
+        Self { queue, counters, region, port, number, has_received: false }
     }
 }
 
@@ -89,7 +90,10 @@ impl LanePorts {
     pub(crate) fn may_settle(&mut self, port: usize, pool: &mut Pool) -> bool {
         let LanePort { first, count, leaving, .. } = self.ports[port];
         let leaving = &mut self.queues[first + count..first + count + leaving];
-        leaving.iter_mut().all(|slot| !slot.queue.flush(pool) && !slot.queue.arm())
+        // A queue without an interrupt cannot tell that packets wait.
+        leaving
+            .iter_mut()
+            .all(|slot| !slot.has_received && !slot.queue.flush(pool) && !slot.queue.arm())
     }
 
     /// Changes the queues of a port. `detach` takes each queue that is given up and returns the

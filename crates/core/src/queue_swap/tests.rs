@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::{Counters, PortCounter};
@@ -137,27 +137,31 @@ fn a_lane_that_closes_in_the_middle_of_a_request_loses_no_frame() {
 /// Queue that sends what it receives from `arrivals`, and counts what it sends.
 struct Relay {
     port: PortId,
-    arrivals: Arc<AtomicU64>,
-    sent: Arc<AtomicU64>,
+    meter: Meter,
 }
 
 impl Queue for Relay {
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
         let one_less = |count: u64| count.checked_sub(1);
-        if self.arrivals.try_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+        let arrivals = &self.meter.arrivals;
+        if arrivals.try_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
             let packet = pool.alloc_packet(60, self.port).unwrap();
             burst.push(packet).unwrap();
         }
     }
 
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        if self.meter.is_busy.swap(false, Ordering::Relaxed) {
+            return Sent::default();
+        }
         packets.iter_mut().for_each(|packet| pool.release(packet));
-        self.sent.fetch_add(packets.len() as u64, Ordering::Relaxed);
+        self.meter.sent.fetch_add(packets.len() as u64, Ordering::Relaxed);
         Sent { taken: packets.len(), packets: packets.len(), bytes: 0 }
     }
 
     fn arm(&mut self) -> bool {
-        self.arrivals.load(Ordering::Relaxed) > 0
+        let is_polled = self.meter.is_polled.load(Ordering::Relaxed);
+        !is_polled && self.meter.arrivals.load(Ordering::Relaxed) > 0
     }
 
     fn statistics(&self) -> Statistics {
@@ -172,12 +176,15 @@ impl Queue for Relay {
 struct Meter {
     arrivals: Arc<AtomicU64>,
     sent: Arc<AtomicU64>,
+    /// True if it cannot tell that packets wait, as a device without interrupts.
+    is_polled: Arc<AtomicBool>,
+    /// True if it takes no packet the next time.
+    is_busy: Arc<AtomicBool>,
 }
 
 impl Meter {
     fn relay(&self, port: u16) -> Box<dyn Queue> {
-        let Self { arrivals, sent } = self.clone();
-        Box::new(Relay { port: PortId(port), arrivals, sent })
+        Box::new(Relay { port: PortId(port), meter: self.clone() })
     }
 
     fn counts(&self) -> [u64; 2] {
@@ -230,6 +237,32 @@ fn queues_that_have_joined_send_and_the_others_go_on_receiving_until_they_are_em
     joined.arrivals.store(7, Ordering::Relaxed);
     (0..20).for_each(|_| _ = lane.turn());
     assert_eq!((source.counts()[0], joined.counts()), (0, [0, 24]));
+    assert_eq!(lane.close(), 0);
+}
+
+#[test]
+fn a_queue_without_interrupts_leaves_when_it_is_empty_too() {
+    let (mut lane, [_, before], swap) = passing_lane();
+    before.is_polled.store(true, Ordering::Relaxed);
+    swap.request(1, QueueChange::Join, vec![Meter::default().relay(1)], vec![]);
+    result(&mut lane, &swap);
+    before.arrivals.store(500, Ordering::Relaxed);
+    swap.request(1, QueueChange::Settle, vec![], vec![]);
+    assert_eq!(result(&mut lane, &swap).len(), 1);
+    assert_eq!(before.counts(), [0, 500]);
+    assert_eq!(lane.close(), 0);
+}
+
+#[test]
+fn what_a_leaving_queue_has_not_taken_is_tried_by_itself_again() {
+    let (mut lane, [_, before], swap) = passing_lane();
+    let joined = Meter::default();
+    swap.request(1, QueueChange::Join, vec![joined.relay(1)], vec![]);
+    result(&mut lane, &swap);
+    before.is_busy.store(true, Ordering::Relaxed);
+    before.arrivals.store(10, Ordering::Relaxed);
+    (0..20).for_each(|_| _ = lane.turn());
+    assert_eq!((before.counts(), joined.counts()), ([0, 10], [0, 0]));
     assert_eq!(lane.close(), 0);
 }
 
