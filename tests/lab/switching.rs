@@ -6,7 +6,7 @@ use std::process::Command;
 use fastlane_tests::{Application, Guest, Kernel, binary, load_modules};
 use serde_json::{Value, json};
 
-use crate::support::{exchange, lab};
+use crate::support::{exchange, lab, wired_lab};
 
 /// Switches the port. Returns the report.
 #[track_caller]
@@ -42,6 +42,28 @@ fn a_card_changes_between_dpdk_and_its_kernel_driver_and_back() {
         // No interface of that name appears: the card is DPDK's again.
         let error = macswap.switch("wire", &["af-xdp", "interface=absent0"]).expect_err("absent");
         assert!(error.contains("no interface absent0"), "{error}");
+        exchange(&lab, 500);
+        macswap.stop();
+    });
+}
+
+#[test]
+fn a_card_that_removes_the_tags_of_vlans_is_not_switched_to_af_xdp() {
+    Guest::new(Kernel::V6_12).nics("igb").run(|| {
+        load_modules(&["igb"]);
+        let (lab, _) = wired_lab();
+        let removal = |state| lab.left.run(&["ethtool", "-K", "wire0", "rxvlan", state]);
+        removal("on");
+        let driver = json!({"af-packet": {"interface": "wire0"}});
+        let mut configuration = Application::steered(&driver);
+        configuration["ports"]["n3"] = json!({"driver": {"vlan": {"port": "wire", "id": 100}}});
+        let macswap = Application::macswap(&lab, configuration);
+        exchange(&lab, 500);
+        let refused = macswap.switch("wire", &["af-xdp"]).expect_err("the tags would be lost");
+        assert!(refused.contains("run `ethtool -K wire0 rxvlan off`"), "{refused}");
+        exchange(&lab, 500);
+        removal("off");
+        switch(&macswap, &["af-xdp"]);
         exchange(&lab, 500);
         macswap.stop();
     });

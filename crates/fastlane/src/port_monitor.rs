@@ -20,7 +20,7 @@ use crate::config::raw::Driver;
 use crate::describe::Description;
 use crate::handover::Handover;
 use crate::mirror::MirrorThread;
-use crate::open::{Devices, LaneMemory, reopen};
+use crate::open::{Devices, LaneMemory, ReopenedDevice, reopen};
 use crate::port_switch::SwitchRequests;
 
 mod interface_events;
@@ -158,9 +158,14 @@ impl<'a> PortMonitor<'a> {
         (0..self.ports.len()).try_for_each(|index| self.advance(index))
     }
 
-    /// Leaves all queues that lanes have given up to their lanes, before these close.
+    /// Leaves all queues that lanes have given up to their lanes, before these close, and to Linux
+    /// the frames of devices that are being opened.
     pub(crate) fn end(&mut self) {
         for port in &mut self.ports {
+            if let Some(Err(error)) = port.phase.next_device().map(ReopenedDevice::release) {
+                let name = &port.plan.name;
+                tracing::warn!("port `{name}`: steering stays until it is closed: {error}");
+            }
             for (lane, mut queue) in port.detached.drain(..) {
                 queue.disconnect();
                 self.lanes.leave(lane, queue);

@@ -29,16 +29,7 @@ pub(super) fn attach(
 ) -> Result<(), Error> {
     let interface = preflight::of_af_xdp(context.plan, port, xdp, &context.devices.interfaces)?;
     preflight::warn_if_down(port, &interface);
-    if context.plan.carries_vlans(port) {
-        keeps_tags(port, &interface)?;
-    } else if removes_tags(&interface) {
-        tracing::warn!(
-            "port `{}`: {name} removes VLAN tags from frames, so AF_XDP does not see them; if \
-                 there are VLANs, run `ethtool -K {name} rxvlan off`",
-            port.name,
-            name = interface.name
-        );
-    }
+    advise_on_tags(context.plan.carries_vlans(port), port, &interface);
     let settings = xdp.device_settings(&interface);
     let agent = context.devices.agent.clone();
     let rules = context.plan.applied_rules(port).map_err(|error| Error::port(&port.name, error))?;
@@ -65,30 +56,21 @@ pub(super) fn attach(
     Ok(())
 }
 
-/// Returns true if the device takes VLAN tags out of received frames, so that AF_XDP does not see
-/// them.
-fn removes_tags(interface: &Interface) -> bool {
-    interface.has_offload("rx-vlan-offload") && !interface.is_virtual
-}
-
-/// Checks that frames of VLANs, which are ports, arrive with their tags.
-fn keeps_tags(port: &PortPlan, interface: &Interface) -> Result<(), Error> {
-    let name = &interface.name;
-    if removes_tags(interface) {
-        let reason = format!(
-            "{name} removes VLAN tags from frames, so AF_XDP does not see which VLAN they are of; \
-             run `ethtool -K {name} rxvlan off`"
-        );
-        return Err(Error::port(&port.name, reason));
-    }
-    if interface.driver == "veth" {
+/// Logs what a user should know about the tags of VLANs, which are ports or not.
+fn advise_on_tags(has_vlans: bool, port: &PortPlan, interface: &Interface) {
+    let (port, name) = (&port.name, &interface.name);
+    if has_vlans && interface.driver == "veth" {
         tracing::info!(
-            "port `{}`: {name} is one end of a veth pair; if Linux has VLANs at the other end, it \
-             must send their tags in the frames: run `ethtool -K PEER txvlan off` there",
-            port.name
+            "port `{port}`: {name} is one end of a veth pair; if Linux has VLANs at the other end, \
+             it must send their tags in the frames: run `ethtool -K PEER txvlan off` there"
         );
     }
-    Ok(())
+    if !has_vlans && preflight::removes_tags(interface) {
+        tracing::warn!(
+            "port `{port}`: {name} removes VLAN tags from frames, so AF_XDP does not see them; if \
+             there are VLANs, run `ethtool -K {name} rxvlan off`"
+        );
+    }
 }
 
 /// Attaches the steering program to an interface, by the agent if there is one. Returns the device
@@ -228,12 +210,19 @@ fn add_mode(modes: &mut String, queue: &af_xdp::OpenedQueue) {
 /// Opens or takes over the AF_XDP sockets, lane by lane.
 pub(super) fn open_sockets(context: &mut OpenContext<'_>) -> Result<(), Error> {
     let mut inherited = context.inherited.take();
+    let mut of_lanes = Vec::new();
     for lane in 0..context.lanes.len() {
-        let opened = match inherited.as_mut().filter(|inherited| inherited.has_sockets()) {
+        of_lanes.push(match inherited.as_mut().filter(|inherited| inherited.has_sockets()) {
             Some(inherited) => adopt_lane(context, lane, inherited)?,
             None => open_lane(context, lane)?,
-        };
-        hand_over_lane(context, lane, &opened);
+        });
+    }
+    let may_hand_over = may_hand_over(context, &of_lanes);
+    for (lane, opened) in of_lanes.into_iter().enumerate() {
+        if may_hand_over && !opened.is_empty() {
+            let pool = context.lanes[lane].pool.memory();
+            context.handover.add_lane(lane, pool, &opened);
+        }
         for queue in opened {
             let port = &context.plan.ports[usize::from(queue.port.0)];
             add_mode(&mut context.facts[usize::from(queue.port.0)].mode, &queue);
@@ -241,9 +230,32 @@ pub(super) fn open_sockets(context: &mut OpenContext<'_>) -> Result<(), Error> {
             context.add(lane, port, Box::new(queue.handle));
         }
     }
-    hand_over_devices(context);
+    if may_hand_over {
+        let Devices { af_xdp, agent, .. } = &context.devices;
+        context.handover.add_devices(af_xdp, agent.as_deref());
+    }
     context.inherited = inherited;
     Ok(())
+}
+
+/// Returns true if a successor can take over the queues of all lanes. It takes over all or none.
+fn may_hand_over(context: &OpenContext<'_>, of_lanes: &[Vec<af_xdp::OpenedQueue>]) -> bool {
+    // A pool with DPDK's memory cannot be handed over.
+    if context.dpdk.is_some() {
+        return false;
+    }
+    // While somebody has a duplicate of the socket, the driver keeps the queue: it receives for
+    // nobody, and refuses the successor, which could not continue with it.
+    let mut queues = of_lanes.iter().flatten();
+    let zero_copy = queues.find(|queue| queue.mode == af_xdp::BoundMode::ZeroCopy);
+    if let Some(queue) = zero_copy {
+        tracing::info!(
+            "port `{}`: its queues are in zero-copy, whose driver has frames that no ring names: a \
+             successor opens all ports anew",
+            context.plan.ports[usize::from(queue.port.0)].name
+        );
+    }
+    zero_copy.is_none()
 }
 
 /// Opens the sockets of a lane. They share its pool.
@@ -308,23 +320,4 @@ fn adopt_lane(
     }
     context.lanes[lane].pool = pool;
     Ok(opened)
-}
-
-/// Adds the pool and the AF_XDP queues of a lane to the handover.
-fn hand_over_lane(context: &mut OpenContext<'_>, lane: usize, opened: &[af_xdp::OpenedQueue]) {
-    // A pool with DPDK's memory cannot be handed over.
-    if opened.is_empty() || context.dpdk.is_some() {
-        return;
-    }
-    let pool = context.lanes[lane].pool.memory();
-    context.handover.add_lane(lane, pool, opened);
-}
-
-/// Adds the devices with their steering programs to the handover.
-fn hand_over_devices(context: &mut OpenContext<'_>) {
-    // With DPDK no sockets are handed over, so the programs would have none.
-    if context.dpdk.is_none() {
-        let Devices { af_xdp, agent, .. } = &context.devices;
-        context.handover.add_devices(af_xdp, agent.as_deref());
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fastlane_af_xdp as af_xdp;
@@ -18,6 +19,7 @@ use crate::config::raw;
 pub(crate) struct FakeSteering {
     rules: Arc<Mutex<Vec<Rules>>>,
     refuses_sockets: bool,
+    is_released: Arc<AtomicBool>,
 }
 
 impl FakeSteering {
@@ -29,6 +31,11 @@ impl FakeSteering {
     /// Returns the rules that it got since the last call.
     pub(crate) fn take_rules(&self) -> Vec<Rules> {
         std::mem::take(&mut self.rules.lock().unwrap())
+    }
+
+    /// Returns true if it has left all frames to Linux.
+    pub(crate) fn is_released(&self) -> bool {
+        self.is_released.load(Ordering::Relaxed)
     }
 
     fn record(&self, rules: &Rules) {
@@ -65,6 +72,7 @@ impl af_xdp::Steering for FakeSteering {
     }
 
     fn release(&mut self) -> Result<(), af_xdp::Error> {
+        self.is_released.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -89,6 +97,7 @@ impl af_packet::Steering for FakeSteering {
     }
 
     fn release(&mut self) -> Result<(), kernel::Error> {
+        self.is_released.store(true, Ordering::Relaxed);
         Ok(())
     }
 

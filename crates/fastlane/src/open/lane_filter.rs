@@ -24,7 +24,7 @@ impl LaneRules {
         let rules = Arc::clone(self.lists.last()?);
         let updates = Arc::<Mailbox<_>>::default();
         self.lanes.push(Arc::clone(&updates));
-        Some(Box::new(LaneFilter { rules, updates }))
+        Some(Box::new(LaneFilter { rules, updates, trusts_marks: true }))
     }
 
     /// Returns the rules in force.
@@ -57,13 +57,20 @@ struct LaneFilter {
     rules: Arc<Rules>,
     /// Newer rules, set by the main thread.
     updates: Arc<Mailbox<Arc<Rules>>>,
+    /// True until the rules are replaced: the device keeps those that it was opened with.
+    trusts_marks: bool,
 }
 
 impl Filter for LaneFilter {
     fn begin_burst(&mut self) {
         if let Some(rules) = self.updates.take() {
             self.rules = rules; // the old list stays in `LaneRules::lists`
+            self.trusts_marks = false;
         }
+    }
+
+    fn trusts_marks(&self) -> bool {
+        self.trusts_marks
     }
 
     #[inline]
@@ -74,15 +81,35 @@ impl Filter for LaneFilter {
 
 #[cfg(test)]
 mod tests {
+    use fastlane_core::{PacketOwnership, Pool, PortId};
     use fastlane_steer::Rule;
+    use fastlane_table::SharedMemory;
 
     use super::*;
 
+    fn of(ethertype: u16) -> Rules {
+        Rules::new(vec![Rule { ethertype: Some(ethertype), ..Rule::default() }]).unwrap()
+    }
+
+    #[test]
+    fn the_marks_of_a_device_hold_until_the_rules_are_replaced() {
+        let memory = SharedMemory::create("marks", 4 * 2048).unwrap();
+        let mut pool = Pool::new(memory, 2048, 0).unwrap();
+        let mut packets = [pool.alloc_packet(60, PortId(0)).unwrap()];
+        packets[0].bytes_mut().fill(0);
+        let mut rules = LaneRules::new(&of(0x0806));
+        let mut lane = rules.filter().unwrap();
+        assert_eq!(lane.claim_burst(&mut packets), 0);
+        packets[0].set_arrival_flags(u16::MAX);
+        assert_eq!(lane.claim_burst(&mut packets), 1, "the device has matched it");
+        rules.replace(&of(0x0800));
+        assert_eq!(lane.claim_burst(&mut packets), 0, "the device has the former rules");
+        assert!(!packets[0].is_claimed());
+        pool.release(&mut packets[0]);
+    }
+
     #[test]
     fn a_lane_uses_the_newest_rules_and_frees_nothing() {
-        let of = |ethertype| {
-            Rules::new(vec![Rule { ethertype: Some(ethertype), ..Rule::default() }]).unwrap()
-        };
         let mut frame = [0_u8; 60];
         frame[12..14].copy_from_slice(&[0x08, 0x06]);
         let mut rules = LaneRules::new(&of(0x0806));

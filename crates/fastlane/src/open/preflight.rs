@@ -63,6 +63,9 @@ pub(super) fn of_af_xdp(
     let interface = query(port, &xdp.interface, interfaces)?;
     let longest = af_xdp::longest_frame(plan.frame_size);
     fits(port, &interface, longest)?;
+    if plan.carries_vlans(port) {
+        keeps_tags(port, &interface)?;
+    }
     let is_native = matches!(xdp.mode, AfXdpMode::ZeroCopy | AfXdpMode::NativeCopy);
     if is_native && is_aggregate(&interface) {
         let reason = format!(
@@ -85,6 +88,25 @@ pub(super) fn of_af_xdp(
         return Err(Error::port(&port.name, reason));
     }
     Ok(interface)
+}
+
+/// Returns true if the device takes VLAN tags out of received frames, so that AF_XDP does not see
+/// them.
+pub(super) fn removes_tags(interface: &Interface) -> bool {
+    interface.has_offload("rx-vlan-offload") && !interface.is_virtual
+}
+
+/// Checks that frames of VLANs, which are ports, arrive with their tags.
+fn keeps_tags(port: &PortPlan, interface: &Interface) -> Result<(), Error> {
+    if !removes_tags(interface) {
+        return Ok(());
+    }
+    let name = &interface.name;
+    let reason = format!(
+        "{name} removes VLAN tags from frames, so AF_XDP does not see which VLAN they are of; run \
+         `ethtool -K {name} rxvlan off`"
+    );
+    Err(Error::port(&port.name, reason))
 }
 
 /// Returns true if the interface is made of others, which receive its frames. In the driver, XDP

@@ -28,11 +28,12 @@ pub(crate) fn reopen(
     memory: &LaneMemory<'_>,
 ) -> Result<Reopened, Error> {
     let number = usize::from(port.id.0);
-    let reopened = open_beside(plan, port, devices, memory)?;
+    let reopened = open_device(plan, port, devices, memory)?;
     if let (Some(reentry), Some(interface)) = (devices.reentry(number), &reopened.interface) {
         let redirected = reentry.redirect_to(interface);
         redirected.map_err(|error| Error::port(&port.name, error))?;
     }
+    read_losses(devices, number, &reopened);
     Ok(reopened)
 }
 
@@ -44,6 +45,24 @@ pub(crate) fn open_beside(
     plan: &Plan,
     port: &PortPlan,
     devices: &mut Devices,
+    memory: &LaneMemory<'_>,
+) -> Result<Reopened, Error> {
+    let opened = open_device(plan, port, devices, memory)?;
+    read_losses(devices, usize::from(port.id.0), &opened);
+    Ok(opened)
+}
+
+/// Reads the losses below the queues of a port from now on. A reader may have a duplicate of a
+/// socket, so there is none for queues that are dropped again.
+fn read_losses(devices: &mut Devices, port: usize, opened: &Reopened) {
+    let readers = opened.queues.iter().filter_map(|(_, queue)| queue.loss_reader());
+    readers.for_each(|reader| devices.add_losses(port, reader));
+}
+
+fn open_device(
+    plan: &Plan,
+    port: &PortPlan,
+    devices: &Devices,
     memory: &LaneMemory<'_>,
 ) -> Result<Reopened, Error> {
     let number = usize::from(port.id.0);
@@ -66,8 +85,6 @@ pub(crate) fn open_beside(
     };
     // The lanes run: what they touch for the first time must not make them wait.
     lane_memory::prepare(plan)?;
-    let readers = opened.queues.iter().filter_map(|(_, queue)| queue.loss_reader());
-    readers.for_each(|reader| devices.add_losses(number, reader));
     Ok(opened)
 }
 

@@ -58,6 +58,18 @@ impl ReopenedDevice {
             Self::AfPacket { .. } | Self::Dpdk(_) | Self::Memif(_) => None,
         }
     }
+
+    /// Leaves all frames to Linux from now on.
+    ///
+    /// # Errors
+    /// The reason why the steering program goes on claiming some.
+    pub(crate) fn release(&mut self) -> Result<(), String> {
+        match self {
+            Self::AfXdp { device, .. } => device.release().map_err(|error| error.to_string()),
+            Self::AfPacket { device, .. } => device.release().map_err(|error| error.to_string()),
+            Self::Dpdk(_) | Self::Memif(_) => Ok(()),
+        }
+    }
 }
 
 impl Reopened {

@@ -7,7 +7,7 @@ use fastlane_kernel::{Interface, LinkEvent};
 use fastlane_table::counters::DownReason;
 
 use super::Surroundings;
-use super::switch_stage::PortSwitch;
+use super::switch_stage::{PortSwitch, Stage};
 use crate::config::plan::{Plan, PortPlan};
 use crate::config::raw::Driver;
 use crate::open::{ReopenedDevice, warn_of_missing_queues};
@@ -56,6 +56,22 @@ pub(super) enum Phase {
     Installing(Box<ReopenedDevice>),
     /// It is switched to another driver.
     Switching(Box<PortSwitch>),
+}
+
+impl Phase {
+    /// Returns the device that was opened for the port, and is not among those of the application
+    /// yet.
+    pub(super) fn next_device(&mut self) -> Option<&mut ReopenedDevice> {
+        match self {
+            Self::Installing(device) => Some(device),
+            Self::Switching(switch) => match &mut switch.stage {
+                Stage::Connecting(opened) | Stage::Rejoining(opened, _) => Some(&mut opened.device),
+                Stage::Joining(device) => Some(device),
+                _ => None,
+            },
+            Self::Open | Self::Detaching | Self::Closed => None,
+        }
+    }
 }
 
 impl MonitoredPort {

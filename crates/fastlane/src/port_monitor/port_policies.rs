@@ -9,6 +9,7 @@ use fastlane_table::counters::{LaneCounter, PortCounter};
 use super::load_switch::LoadSwitch;
 use super::monitored_port::Phase;
 use super::{PortMonitor, Surroundings, lock};
+use crate::config::plan::PortPlan;
 use crate::config::raw::{Driver, Load, LoadBounds};
 use crate::session::Switch;
 use crate::threads;
@@ -70,13 +71,16 @@ pub(super) fn of(around: Surroundings<'_>) -> Vec<PortPolicy> {
     policies
 }
 
-/// Returns the sums whose growth is the load of a port: its packets, or the CPU time of each lane.
-fn sums(around: Surroundings<'_>, index: usize, load: Load) -> Vec<f64> {
+/// Returns the sums whose growth is the load of a port: its packets and those of its VLANs, or the
+/// CPU time of each lane.
+pub(super) fn sums(around: Surroundings<'_>, index: usize, load: Load) -> Vec<f64> {
     let (port, counters) = (&around.plan.ports[index], around.counters);
     match load {
         Load::PacketsPerSecond => {
-            let number = usize::from(port.id.0);
-            vec![counters.port_total(number, PortCounter::ReceivedPackets) as f64]
+            let received = |port: &PortPlan| {
+                counters.port_total(usize::from(port.id.0), PortCounter::ReceivedPackets)
+            };
+            vec![around.plan.carried_by(port.id).map(received).sum::<u64>() as f64]
         }
         Load::CpuPercent => {
             let of_lane = |lane: &usize| {

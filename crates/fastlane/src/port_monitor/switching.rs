@@ -15,7 +15,7 @@ use fastlane_table::counters::PortCounter;
 
 use super::monitored_port::{MonitoredPort, Phase, down_reason, xdp_queues};
 use super::switch_stage::{PortSwitch, Progress, Stage};
-use super::{PortMonitor, lock};
+use super::{PortMonitor, Surroundings, lock};
 use crate::config::plan::PortPlan;
 use crate::config::raw::Driver;
 use crate::open::{
@@ -330,12 +330,17 @@ impl PortMonitor<'_> {
         }
     }
 
-    fn losses(&self, port: usize) -> u64 {
-        let counters = self.around.counters;
+    /// Returns the losses of a port and of its VLANs.
+    pub(super) fn losses(&self, port: usize) -> u64 {
+        let Surroundings { counters, plan, .. } = self.around;
         // Packets that find no queue are counted where they have arrived.
         let no_port = |number| counters.port_total(number, PortCounter::DropNoPort);
-        let of_port = LOSSES.iter().map(|counter| counters.port_total(port, *counter));
-        of_port.chain((0..counters.ports()).map(no_port)).sum()
+        let of_port = |port: &PortPlan| {
+            let number = usize::from(port.id.0);
+            LOSSES.iter().map(|counter| counters.port_total(number, *counter)).sum()
+        };
+        let of_ports = plan.carried_by(plan.ports[port].id).map(of_port);
+        of_ports.chain((0..counters.ports()).map(no_port)).sum()
     }
 }
 

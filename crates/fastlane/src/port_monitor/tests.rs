@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::switch_stage::{PortSwitch, Stage};
 use super::*;
 use crate::captured_log::logged;
+use crate::config::raw::Load;
 use crate::describe::Application;
 use crate::open::PortHandover;
 use crate::open::fake_steering::FakeSteering;
@@ -123,6 +124,45 @@ fn lanes_without_a_queue_of_a_port_that_returns_are_named() {
         monitor.ports[0].phase = Phase::Installing(Box::new(device));
         let reopened = logged(|| monitor.start(0).unwrap());
         assert!(reopened.contains(warning), "{reopened}");
+    });
+}
+
+#[test]
+fn a_device_that_is_being_opened_claims_nothing_after_the_end() {
+    let rules = Rules::default();
+    for is_joining in [false, true] {
+        with_monitor(|monitor| {
+            let steering = FakeSteering::default();
+            let device = Box::new(steering.af_packet(&rules));
+            monitor.ports[0].phase = match is_joining {
+                false => Phase::Installing(device),
+                true => {
+                    let lo = Interface::query("lo").unwrap();
+                    let mut phase = last_stage(monitor, lo, 1);
+                    let Phase::Switching(switch) = &mut phase else { unreachable!("a switch") };
+                    switch.stage = Stage::Joining(device);
+                    phase
+                }
+            };
+            monitor.end();
+            assert!(steering.is_released(), "joining: {is_joining}");
+        });
+    }
+}
+
+#[test]
+fn the_load_and_the_losses_of_a_port_include_its_vlans() {
+    let raw = json!({"ports": {
+        "n3": {"driver": {"vlan": {"port": "wire", "id": 100}}},
+        "wire": {"driver": {"af-xdp": {"interface": "nowhere0"}}},
+    }});
+    with_monitor_of(raw, |monitor| {
+        let (n3, wire) = (monitor.around.counters.port(0, 0), 1);
+        let before = monitor.losses(wire);
+        n3.add(PortCounter::ReceivedPackets, 1000);
+        n3.add(PortCounter::DropTransmitFull, 7);
+        let sums = port_policies::sums(monitor.around, wire, Load::PacketsPerSecond);
+        assert_eq!((&sums[..], monitor.losses(wire) - before), (&[1000.0][..], 7));
     });
 }
 

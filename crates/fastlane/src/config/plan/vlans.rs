@@ -118,8 +118,12 @@ impl Plan {
 
     /// Returns true if a port carries VLANs, and one of them or the port itself has rules.
     pub(crate) fn steers_vlans(&self, port: &PortPlan) -> bool {
-        let mut vlans = self.ports.iter().filter(|it| self.carrier_of(it) == port.id);
-        self.carries_vlans(port) && vlans.any(|it| !it.rules.is_empty())
+        self.carries_vlans(port) && self.carried_by(port.id).any(|it| !it.rules.is_empty())
+    }
+
+    /// Returns the ports whose frames arrive by a port: itself and its VLANs.
+    pub(crate) fn carried_by(&self, carrier: PortId) -> impl Iterator<Item = &PortPlan> {
+        self.ports.iter().filter(move |port| self.carrier_of(port) == carrier)
     }
 
     /// Returns the port by which frames of a port arrive: the one that carries it, or itself.
