@@ -200,8 +200,9 @@ fn run(arguments: &Arguments) -> Result<()> {
         }
     }
     report.end();
-    let files = report.publish(&arguments.results)?;
+    // First: a folder that cannot be written loses no measurement.
     print!("{}", markdown::tables(&report));
+    let files = report.publish(&arguments.results)?;
     for file in files {
         eprintln!("wrote {}", file.display());
     }

@@ -7,7 +7,7 @@ pub mod markdown;
 pub mod plot;
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -180,28 +180,45 @@ impl Report {
     }
 
     /// Writes the report, its plot and its figures into `folder`, as new files named after the
-    /// date. Returns their paths.
+    /// date, with a number behind it if another run began in the same second. Returns their paths.
     ///
     /// # Errors
-    /// Returns an error if a file already exists or cannot be written.
+    /// Returns an error if a file cannot be written.
     pub fn publish(&self, folder: &Path) -> Result<Vec<PathBuf>> {
         std::fs::create_dir_all(folder)?;
-        let stem = self.date.replace(':', "");
-        let json = serde_json::to_string_pretty(self)? + "\n";
-        let mut files = vec![(format!("{stem}.json"), json)];
-        if !self.comparisons.is_empty() || !self.idle.is_empty() {
-            files.push((format!("{stem}.svg"), crate::report::plot::svg(self)));
-        }
-        let figure =
-            |figure: &Figure| (format!("{stem}-{}.svg", figure.name), figure_svg::svg(figure));
-        files.extend(self.figures.iter().map(figure));
-        let write = |(name, content): (String, String)| {
+        let (stem, mut file) = create(folder, &self.date.replace(':', ""))?;
+        file.write_all((serde_json::to_string_pretty(self)? + "\n").as_bytes())?;
+        let mut files = vec![folder.join(format!("{stem}.json"))];
+        let mut write = |name: String, content: String| {
             let path = folder.join(name);
-            let write = || File::create_new(&path)?.write_all(content.as_bytes());
-            write().map_err(|error| format!("{}: {error}", path.display()))?;
-            Ok(path)
+            std::fs::write(&path, content)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+            files.push(path);
+            Result::Ok(())
         };
-        files.into_iter().map(write).collect()
+        if !self.comparisons.is_empty() || !self.idle.is_empty() {
+            write(format!("{stem}.svg"), crate::report::plot::svg(self))?;
+        }
+        for figure in &self.figures {
+            write(format!("{stem}-{}.svg", figure.name), figure_svg::svg(figure))?;
+        }
+        Ok(files)
+    }
+}
+
+/// Creates the file of a report that began at `date`. Returns the start of its name, too.
+fn create(folder: &Path, date: &str) -> Result<(String, File)> {
+    let (mut name, mut number) = (date.to_owned(), 1);
+    loop {
+        let path = folder.join(format!("{name}.json"));
+        match File::create_new(&path) {
+            Ok(file) => return Ok((name, file)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                number += 1;
+                name = format!("{date}-{number}");
+            }
+            Err(error) => return Err(format!("{}: {error}", path.display()).into()),
+        }
     }
 }
 
@@ -243,7 +260,10 @@ mod tests {
         assert_eq!(read.comparisons[0].verdict, Some(Verdict::Holds));
         assert_eq!(read.comparisons[0].estimate.value, 1.0);
         assert!(std::fs::read_to_string(svg).unwrap().ends_with("</svg>\n"));
-        assert!(report.publish(&folder).is_err());
+        // Another run that began in the same second.
+        let second = report.publish(&folder).unwrap();
+        assert!(second[0].ends_with(format!("{}-2.json", report.date.replace(':', ""))));
+        assert!(second.iter().all(|file| !files.contains(file)), "{files:?} and {second:?}");
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use fastlane_bench::device::veth_pair::{Veth, in_namespace};
 use fastlane_bench::loops::user_plane::{RouteMirror, Sessions, Shape};
-use fastlane_bench::scenarios::upf_flood::flood::{Flooded, Junk, Load, answers, check_junk};
+use fastlane_bench::scenarios::upf_flood::flood::{
+    Flooded, Junk, Load, Passed, answers, check_junk,
+};
 use fastlane_testing::skip;
 
 const TURN: Duration = Duration::from_millis(50);
@@ -32,6 +34,23 @@ fn with_sessions(
     }
 }
 
+/// Floods a lane until it has had the CPU in a turn.
+fn flood(
+    lane: &mut Flooded,
+    load: Load,
+    length: Duration,
+    has_run: impl Fn(&Passed) -> bool,
+) -> fastlane_bench::Result<Passed> {
+    let mut passed = lane.flood(load, length)?;
+    for _ in 1..ATTEMPTS {
+        if has_run(&passed) {
+            break;
+        }
+        passed = lane.flood(load, length)?;
+    }
+    Ok(passed)
+}
+
 #[test]
 fn what_is_sent_comes_or_is_counted() {
     with_sessions(|ways, sessions| {
@@ -48,20 +67,15 @@ fn what_is_sent_comes_or_is_counted() {
         assert_eq!(full.account.dropped, 0, "{:?}", full.account);
 
         let slow = Load { good: 2_000.0, junk: 40_000.0 };
-        let passed = user_plane.flood(slow, 4 * TURN)?.account;
+        let passed = flood(&mut user_plane, slow, 4 * TURN, |passed| passed.account.good > 0)?;
+        let passed = passed.account;
         assert!(passed.good > 0 && passed.junk > 10 * passed.good, "{passed:?}");
         assert!(passed.echoes > 0 && passed.errors > 0, "{passed:?}");
         assert_eq!(passed.dropped, 0, "{passed:?}");
 
         // This load exceeds the rate of any lane: UE packets are lost before the lane, none in it.
-        let flood = Load { good: 30e6, junk: 60e6 };
-        let mut passed = user_plane.flood(flood, TURN)?;
-        for _ in 1..ATTEMPTS {
-            if !passed.times.is_empty() {
-                break;
-            }
-            passed = user_plane.flood(flood, TURN)?;
-        }
+        let all = Load { good: 30e6, junk: 60e6 };
+        let passed = flood(&mut user_plane, all, TURN, |passed| !passed.times.is_empty())?;
         let (account, came) = (passed.account, passed.times.len() as u64);
         assert!(account.refused > 0 && account.junk_refused > 0, "{account:?}");
         assert_eq!(account.dropped, 0, "{account:?}");
@@ -69,7 +83,7 @@ fn what_is_sent_comes_or_is_counted() {
         user_plane.end()?;
 
         let mut macswap = Flooded::macswap(sessions, 14)?;
-        let account = macswap.flood(slow, TURN)?.account;
+        let account = flood(&mut macswap, slow, TURN, |passed| passed.account.good > 0)?.account;
         assert!(account.good > 0 && account.echoes + account.errors == 0, "{account:?}");
         macswap.end()
     });

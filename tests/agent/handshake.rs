@@ -11,6 +11,10 @@ use serde_json::{Value, json};
 use crate::hostile::{Hostile, as_nobody};
 use crate::{configuration, refused, traffic};
 
+/// Rate of the traffic in packets per second. The rings of the client hold the packets of a second,
+/// for which a busy machine may not run it.
+const RATE: u64 = 2000;
+
 /// Builds the client where everybody may execute it.
 fn build(lab: &Lab) -> PathBuf {
     let program = lab.file("map_client");
@@ -73,7 +77,7 @@ fn a_client_of_device_plugins_gets_the_map_and_the_claimed_frames() {
     // Twice: a container that is started again connects again.
     for _ in 0..2 {
         let client = start(&lab, &lab.left, socket, 2, 5000);
-        traffic(&lab, 5000, 5000).assert_intact();
+        traffic(&lab, 5000, RATE).assert_intact();
         // What no rule claims stays in Linux.
         let ping = ["ping", "-c", "3", "-i", "0.05", "-W", "5", "-q", fastlane_tests::LEFT];
         assert!(lab.right.run(&ping).contains(" 3 received"));
@@ -81,13 +85,13 @@ fn a_client_of_device_plugins_gets_the_map_and_the_claimed_frames() {
     }
     // The next agent takes the programs over.
     let client = start(&lab, &lab.left, socket, 2, 6000);
-    traffic(&lab, 2000, 5000).assert_intact();
+    traffic(&lab, 2000, RATE).assert_intact();
     agent.kill();
-    traffic(&lab, 2000, 5000).assert_intact();
+    traffic(&lab, 2000, RATE).assert_intact();
     agent.run(&lab);
     agent.grant("dpdk", &pool(&lab));
     agent.process().wait_for("`wire0` is taken over for the handshake");
-    traffic(&lab, 2000, 5000).assert_intact();
+    traffic(&lab, 2000, RATE).assert_intact();
     has_ended(client);
     assert_eq!((agent.pinned(), agent.grants().as_str()), (1, "[dpdk 0 wire0]"));
     agent.revoke("dpdk");
@@ -107,12 +111,12 @@ fn an_interface_that_is_moved_to_its_pod_keeps_its_program() {
     pod.run(&["ip", "link", "set", "wire0", "up"]);
     let socket = lab.file("afxdp.sock");
     let client = start(&lab, &pod, socket.to_str().expect("UTF-8"), 1, 4000);
-    traffic(&lab, 2000, 5000).assert_intact();
+    traffic(&lab, 2000, RATE).assert_intact();
     agent.kill();
     agent.run(&lab);
     agent.grant("dpdk", &pool(&lab));
     agent.process().wait_for("`wire0` is taken over for the handshake");
-    traffic(&lab, 2000, 5000).assert_intact();
+    traffic(&lab, 2000, RATE).assert_intact();
     has_ended(client);
 }
 

@@ -18,7 +18,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { FRAMES = 512, SIZE = 2048, RING = 512 };
+// Two queues hold the packets of a second, and are half of what a user may lock (8 MiB).
+enum { FRAMES = 1024, SIZE = 2048, RING = 1024 };
 
 struct ring {
 	uint32_t *producer, *consumer;

@@ -13,6 +13,9 @@ use crate::DRIVER;
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Time within which the API server must respond.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for which a connection stays open for the next request: longer than that between two looks
+/// at a slice, so that an idle agent makes no handshake of TLS.
+const KEPT: Duration = Duration::from_secs(75);
 /// Maximum length of a response in bytes.
 const MAX_RESPONSE: u64 = 4 << 20;
 
@@ -64,6 +67,7 @@ impl ApiServer {
         let client = ureq::Agent::config_builder()
             .tls_config(tls.build())
             .timeout_global(Some(PATIENCE))
+            .max_idle_age(KEPT)
             .http_status_as_error(false)
             .build();
         let (server, token) = (format!("https://{host}:{port}"), directory.join("token"));
