@@ -12,9 +12,9 @@ use crate::inventory::{Device, Devices};
 use crate::protocol::dra_health as api;
 
 /// Time after which kubelet takes the health of a device as unknown, in seconds.
-const VALID: i64 = 30;
+const VALID: i64 = 90;
 /// Time after which unchanged health is reported again.
-const PERIOD: Duration = Duration::from_secs(10);
+const PERIOD: Duration = Duration::from_secs(30);
 
 /// Health of the devices of a node.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use crate::api_server::ApiServer;
 use crate::inventory::{Device, Devices, is_pci};
 
 /// Time between two looks at the slice, which kubelet and administrators may delete.
-const PERIOD: Duration = Duration::from_secs(30);
+const PERIOD: Duration = Duration::from_secs(60);
 /// Time after a start of kubelet at which it has deleted the slices of its node, and time until the
 /// next attempt after an error.
 const SETTLING: Duration = Duration::from_secs(2);
