@@ -1,31 +1,19 @@
 //! Devices under test, the clients that send to them, and the network interfaces that both need.
 
 pub mod application;
-#[cfg(feature = "scenarios")]
 pub mod connection_router;
 pub mod cpu_time;
-#[cfg(feature = "scenarios")]
 pub mod echo_lane;
-#[cfg(feature = "scenarios")]
 pub mod frame_generator;
-#[cfg(feature = "scenarios")]
 pub mod lane_thread;
 pub mod load;
-#[cfg(feature = "scenarios")]
 pub mod measured_program;
-#[cfg(feature = "scenarios")]
 pub mod memif_server;
 pub mod memory_lane;
-#[cfg(feature = "scenarios")]
 pub mod napi_thread;
-#[cfg(feature = "scenarios")]
 pub mod nat_router;
-#[cfg(feature = "scenarios")]
 pub mod router_lane;
-#[cfg(feature = "scenarios")]
 pub mod router_links;
-#[cfg(feature = "scenarios")]
 pub mod running_lane;
-#[cfg(feature = "scenarios")]
 pub mod translated_flows;
 pub mod veth_pair;

@@ -2,7 +2,6 @@
 //! with NAT and the user plane.
 
 pub mod flow_lane;
-#[cfg(feature = "scenarios")]
 pub mod flow_memif;
 pub mod lookup;
 pub mod user_plane;

@@ -10,7 +10,8 @@ use fastlane_table::{HashReader, HashWriter, Lpm4Reader, Lpm4Writer, Prefix, Rea
 
 use crate::Result;
 use crate::loops::lookup::BULK;
-use crate::loops::lookup::workload::{exact, routes, sum};
+use crate::loops::lookup::crate_tables::sum;
+use crate::loops::lookup::workload::{exact, routes};
 use crate::rivals::ffi::guard;
 
 const ENTRIES: usize = 10_000;

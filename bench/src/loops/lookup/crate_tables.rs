@@ -4,7 +4,7 @@ use prefix_trie::PrefixMap;
 
 use crate::Result;
 use crate::loops::lookup::server::{Server, Start};
-use crate::loops::lookup::workload::{Workload, sum};
+use crate::loops::lookup::workload::Workload;
 
 /// Serves hashbrown with its default hash function.
 pub(super) fn hashbrown(workload: &Workload) -> Result<()> {
@@ -19,6 +19,12 @@ pub(super) fn hashbrown(workload: &Workload) -> Result<()> {
         },
         u64::from,
     )
+}
+
+/// Returns the sum of the words of a value, which forces the value to be read.
+#[inline]
+pub(super) fn sum(value: &[u64; 8]) -> u64 {
+    value.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word))
 }
 
 /// Serves prefix-trie for IPv4.

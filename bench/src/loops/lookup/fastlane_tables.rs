@@ -10,8 +10,9 @@ use fastlane_table::{
 
 use crate::Result;
 use crate::loops::lookup::BULK;
+use crate::loops::lookup::crate_tables::sum;
 use crate::loops::lookup::server::{Server, Start};
-use crate::loops::lookup::workload::{Workload, sum};
+use crate::loops::lookup::workload::Workload;
 use crate::rivals::ffi::guard;
 
 type Key = [u8; 16];

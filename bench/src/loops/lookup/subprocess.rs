@@ -2,38 +2,15 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, PipeReader};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use fastlane_measure::program::Program;
 
 use crate::Result;
 use crate::loops::lookup::workload::File;
-use crate::rivals::dpdk_loop::Compiled;
+use crate::loops::lookup::{LOOKUPS, Programs};
 use crate::rivals::eal::{CPU, Eal};
 use crate::slices::{Contender, Slice};
-
-/// First command line argument that turns this program into a contender: `fastlane-bench lookups
-/// KIND PAGES FILE`.
-pub const LOOKUPS: &str = "lookups";
-
-/// Programs of the contenders.
-pub struct Programs {
-    /// Program on DPDK.
-    pub dpdk: Compiled,
-    /// Program with the tables of Fastlane and of crates: `fastlane-bench`.
-    pub own: PathBuf,
-}
-
-impl Programs {
-    /// Compiles the program on DPDK and finds the path of this program.
-    ///
-    /// # Errors
-    /// Returns an error if the program cannot be compiled.
-    pub fn new() -> Result<Self> {
-        Ok(Self { dpdk: Compiled::lookups()?, own: std::env::current_exe()? })
-    }
-}
 
 /// Memory of EAL itself in megabytes; tables have a separate heap.
 const MEMORY: u64 = 64;

@@ -313,12 +313,6 @@ impl Workload {
     }
 }
 
-/// Returns the sum of the words of a value, which forces the value to be read.
-#[inline]
-pub(super) fn sum(value: &[u64; 8]) -> u64 {
-    value.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
