@@ -31,14 +31,17 @@ mod block;
 mod classifier_reader;
 mod classifier_writer;
 mod cuts;
+mod flow_address;
 mod generation;
 mod instructions;
 mod intervals;
+mod packet_burst;
 mod partition;
 
-pub use classifier_reader::{ClassifierReader, CurrentRules, FlowAddress};
+pub use classifier_reader::{ClassifierReader, CurrentRules};
 pub use classifier_writer::{ClassifierWriter, RuleList};
 pub use cuts::Statistics;
+pub use flow_address::FlowAddress;
 
 /// Number of fields of a flow.
 pub(crate) const FIELDS: usize = 6;

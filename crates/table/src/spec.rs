@@ -26,8 +26,8 @@ pub enum Kind {
     State = 5,
     /// Pending events: [`Pending`](crate::Pending).
     Pending = 6,
-    /// Packet classification: [`ClassifierReader`](crate::ClassifierReader).
-    Classifier = 7,
+    /// Packet classification: [`ClassifierReader`](crate::ClassifierReader). 7 had other blocks.
+    Classifier = 8,
 }
 
 impl Kind {

@@ -1,7 +1,7 @@
 //! The layout in memory: small tables of each kind, byte for byte as in `tests/golden`.
 //!
-//! When the layout is changed on purpose, its version must change too; `BLESS=1` rewrites the
-//! files.
+//! When the layout is changed on purpose, its version or the number of the kind must change too;
+//! `BLESS=1` rewrites the files.
 #![allow(unsafe_code, reason = "readers: everything here is in one thread")]
 
 use std::fmt::Write;

@@ -4,8 +4,9 @@ use std::marker::PhantomData;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use super::classifier_reader::{ClassifierReader, Family, FlowAddress};
+use super::classifier_reader::ClassifierReader;
 use super::cuts::{Excess, Limits, Ranges, Statistics, TREES};
+use super::flow_address::{Family, FlowAddress};
 use super::generation::{
     AREAS, AreaWriter, FamilyHeader, GenerationHeader, Image, SEARCHED, SearchHeader,
 };

@@ -50,8 +50,8 @@ impl Entry {
     /// Returns the index of the child for a packet.
     #[inline(always)]
     pub(crate) fn child(self, intervals: &Intervals) -> usize {
-        let interval = intervals[usize::from(self.field.wrapping_sub(1) & 7)];
-        let part = interval.wrapping_sub(self.low).checked_shr(self.shift.into()).unwrap_or(0);
+        let [_, number] = intervals[usize::from(self.field.wrapping_sub(1) & 7)];
+        let part = number.wrapping_sub(self.low).checked_shr(self.shift.into()).unwrap_or(0);
         (self.base as usize).wrapping_add(part.into())
     }
 }

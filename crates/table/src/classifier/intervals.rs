@@ -146,8 +146,10 @@ pub(crate) struct Search<'t, N> {
 }
 
 impl<N: SearchNode> Search<'_, N> {
-    /// Finds the intervals of values, which overlap in time. `set` gets the index of each value and
-    /// its interval.
+    /// Finds the intervals of values. `set` gets the index of each value and its interval.
+    ///
+    /// Each value goes through all levels before the next one does. The processor overlaps them
+    /// nevertheless, and the number of a node stays in a register.
     #[inline(always)]
     pub(crate) fn find<I: Instructions>(
         &self,
@@ -155,16 +157,16 @@ impl<N: SearchNode> Search<'_, N> {
         key: impl Fn(usize) -> N::Key,
         mut set: impl FnMut(usize, u16),
     ) {
-        let mut at = [0_u32; super::BURST];
-        for level in (0..self.levels.min(LEVELS)).rev() {
-            let start = self.starts[level];
-            let children = if level > 0 { N::KEYS + 1 } else { N::KEYS };
-            for (index, at) in at.iter_mut().enumerate().take(count) {
-                let node = self.nodes.get(start.wrapping_add(*at) as usize);
-                let less = node.map_or(0, |node| node.count::<I>(key(index)));
-                *at = at.wrapping_mul(children as u32).wrapping_add(less as u32);
+        for index in 0..count.min(super::BURST) {
+            let (key, mut at) = (key(index), 0_u32);
+            for level in (0..self.levels.min(LEVELS)).rev() {
+                let start = self.starts[level];
+                let children = if level > 0 { N::KEYS + 1 } else { N::KEYS };
+                let node = self.nodes.get(start.wrapping_add(at) as usize);
+                let less = node.map_or(0, |node| node.count::<I>(key));
+                at = at.wrapping_mul(children as u32).wrapping_add(less as u32);
             }
+            set(index, at as u16);
         }
-        at.iter().enumerate().take(count).for_each(|(index, at)| set(index, *at as u16));
     }
 }

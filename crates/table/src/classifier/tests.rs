@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::block::{Block, Intervals, RULES};
+use super::block::{Block, Intervals, RULES, interval};
 use super::instructions::{Instructions, Portable};
 use super::intervals::{Edges, LEVELS, MAX_INTERVALS, Node4, Node6, Search, SearchNode};
 use super::*;
@@ -17,7 +17,8 @@ macro_rules! with_all {
         $call::<Portable>($($argument),*);
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
-            use super::instructions::{Avx2, Avx512};
+            use super::instructions::{Avx2, Avx512, Sse2};
+            $call::<Sse2>($($argument),*);
             if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt") {
                 $call::<Avx2>($($argument),*);
             }
@@ -82,7 +83,7 @@ proptest! {
         // Rules close to the packet, so that some match.
         let mut block = Block::EMPTY;
         let mut packet = Intervals::default();
-        packet[..FIELDS].copy_from_slice(&intervals);
+        packet[..FIELDS].copy_from_slice(&intervals.map(interval));
         let mut expected = RULES;
         for (index, rule) in rules.iter().enumerate() {
             let ranges = std::array::from_fn(|field| {
