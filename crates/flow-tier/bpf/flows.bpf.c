@@ -888,10 +888,9 @@ static __always_inline enum outcome decide(const struct frame *frame,
 	outcome = read_transport(frame, transport, room, packet);
 	if (outcome == TCP_CLOSE)
 		state->flags |= CLOSING;
-	// Lanes, which may get the packet, do not know the first exit.
-	if (outcome == PARTIAL_CHECKSUM && state->flags & REROUTED)
-		return FLOW_EXIT;
-	if (outcome != FORWARDED)
+	int is_partial = outcome == PARTIAL_CHECKSUM;
+
+	if (outcome != FORWARDED && !is_partial)
 		return outcome;
 	packet->longest = frame->segment ? packet->headers + frame->segment : packet->length;
 	if (state->flags)
@@ -903,6 +902,9 @@ static __always_inline enum outcome decide(const struct frame *frame,
 			return outcome;
 		state->generation = status.generation;
 	}
+	// Only now: lanes, which may get the packet, do not know the first exit of the flow.
+	if (is_partial)
+		return PARTIAL_CHECKSUM;
 	if (state->ingress != frame->ingress)
 		return FLOW_INTERFACE;
 	if (packet->longest > state->mtu)

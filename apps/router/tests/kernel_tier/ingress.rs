@@ -45,7 +45,7 @@ fn tcp_of_several_packets_is_as_long_as_each_of_them() {
     if !private("kernel-tier-segments") {
         return;
     }
-    stay_on_this_cpu();
+    stay_on(sched_getcpu());
     let (mut tier, it, flows) = translated(TCP);
     let payload = vec![7; 3000];
     let frame = it.original(&Shape { payload: payload.clone(), ..Shape::default() });
