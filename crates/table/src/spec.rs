@@ -26,7 +26,8 @@ pub enum Kind {
     State = 5,
     /// Pending events: [`Pending`](crate::Pending).
     Pending = 6,
-    /// Packet classification: [`ClassifierReader`](crate::ClassifierReader). 7 had other blocks.
+    /// Packet classification: [`ClassifierReader`](crate::ClassifierReader). Number 7 was that of
+    /// classifiers with another layout of their rules.
     Classifier = 8,
 }
 

@@ -7,14 +7,14 @@ use super::FIELDS;
 /// Number of rules in a block.
 pub(crate) const RULES: usize = 16;
 
-/// Number of an interval and, before it, its complement: what is less than one is greater than the
-/// other, so both bounds of a range are compared in the same way.
+/// Bitwise complement of an interval's number, and the number. A number is not below the first one
+/// of a range if its complement is not above that of the first one: both bounds are upper ones.
 pub(crate) type Interval = [u16; 2];
 
 /// Numbers of a packet's intervals, by field; the last two are zero.
 pub(crate) type Intervals = [Interval; 8];
 
-/// Returns an interval by its number.
+/// Returns the interval of a number.
 #[inline(always)]
 pub(crate) fn interval(number: u16) -> Interval {
     [!number, number]
@@ -25,8 +25,8 @@ pub(crate) fn interval(number: u16) -> Interval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Block {
-    /// Greatest interval of each rule, by field, in both forms: the complement of its first one,
-    /// and its last one.
+    /// Upper bounds of a packet's interval, by field and rule: the complement of the rule's first
+    /// interval, and its last one.
     pub(crate) bounds: [[Interval; RULES]; FIELDS],
     /// Position of each rule in the list.
     pub(crate) rules: [u32; RULES],

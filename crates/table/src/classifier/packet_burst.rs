@@ -3,7 +3,7 @@
 //!
 //! All packets take a step of a tree before one takes the next step, so that their cache misses
 //! overlap. Which of them go on is kept in a word of bits: with a list of their indexes in memory
-//! a lookup took up to 1.7 times as long (docs/why/0027-classifier.md).
+//! a lookup took half as long again (docs/why/0027-classifier.md).
 
 use super::block::{Block, Intervals, RULES, interval};
 use super::cuts::{DEPTH, Entry, Root, TREES};
