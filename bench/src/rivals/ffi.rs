@@ -2,10 +2,13 @@
 //! benchmarks except the memif rings is here.
 #![allow(unsafe_code, reason = "the rivals in C, and calls that have no safe form")]
 
+use std::alloc::Layout;
 use std::ffi::{CStr, c_char, c_void};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
+
+use rustix::mm::Advice;
 
 use crate::Result;
 
@@ -112,6 +115,26 @@ pub(crate) fn cpu_of_thread(thread: rustix::thread::Pid) -> io::Result<u64> {
 /// Measurements of elapsed time need it, because they would include the time of other programs.
 pub(crate) fn set_real_time(on: bool) -> io::Result<()> {
     set_real_time_of(0, on)
+}
+
+/// Copies items to memory of their own that is aligned to huge pages, and asks for such pages. They
+/// stay as long as the process.
+pub(crate) fn in_huge_pages<T: Copy>(items: &[T]) -> io::Result<&'static [T]> {
+    const PAGE: usize = 2 << 20;
+    let length = size_of_val(items).next_multiple_of(PAGE).max(PAGE);
+    let layout = Layout::from_size_align(length, PAGE).map_err(io::Error::other)?;
+    // SAFETY: the length is not zero. The memory has room for the items, is aligned for them, is
+    // never freed, and its first bytes are the items before they are read.
+    unsafe {
+        let memory = std::alloc::alloc(layout);
+        if memory.is_null() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let _ = rustix::mm::madvise(memory.cast(), length, Advice::LinuxHugepage); // only a hint
+        let start = memory.cast::<T>();
+        start.copy_from_nonoverlapping(items.as_ptr(), items.len());
+        Ok(std::slice::from_raw_parts(start, items.len()))
+    }
 }
 
 /// Ends `writer` and returns the permission to read the tables that it wrote.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::SharedMemory;
 use crate::memory::HUGE_PAGE;
 
-/// Minimum number of resident bytes for which [`SharedMemory::collapse`] adds the others.
+/// Minimum number of resident bytes of a huge page for which the others are added.
 const MIN_RESIDENT: usize = HUGE_PAGE / 4 * 3;
 
 impl SharedMemory {
@@ -27,6 +27,18 @@ impl SharedMemory {
         full.for_each(|page| {
             self.make_huge_page(page);
         });
+    }
+
+    /// Makes huge pages of all of a range of bytes if at least three quarters of it are resident.
+    /// Pages that are partly outside the range are left alone.
+    pub(crate) fn complete(&self, start: usize, end: usize) {
+        let pages = start.div_ceil(HUGE_PAGE)..end / HUGE_PAGE;
+        let resident: usize = pages.clone().filter_map(|page| self.resident(page)).sum();
+        if resident >= pages.len() * MIN_RESIDENT {
+            pages.for_each(|page| {
+                self.make_huge_page(page);
+            });
+        }
     }
 
     /// Makes the huge pages that contain a range of bytes, resident or not.

@@ -1,16 +1,17 @@
 //! The server side of a contender, which runs lookups on request; `c/dpdk_lookup.c` does the same.
 
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 use std::time::{Duration, Instant};
 
 use crate::loops::lookup::BULK;
 use crate::loops::lookup::workload::{CHUNK, Workload};
+use crate::rivals::ffi::in_huge_pages;
 use crate::slices::thread_cpu;
 use crate::{Error, Result};
 
 /// Server of lookups on one table.
-pub(super) struct Server<Q> {
-    sets: Vec<Vec<Q>>,
+pub(super) struct Server<Q: 'static> {
+    sets: Vec<&'static [Q]>,
     places: Vec<usize>,
     built: Duration,
     /// Memory of the table and the part of it in huge pages, in KiB.
@@ -27,9 +28,10 @@ impl Start {
     }
 }
 
-impl<Q: Copy> Server<Q> {
-    /// Creates a server for the queries of a workload. `query` converts the bytes of a query;
-    /// `start` was taken before the table was built.
+impl<Q: Copy + 'static> Server<Q> {
+    /// Creates a server for the queries of a workload, which lie in huge pages as the program on
+    /// DPDK has them. `query` converts the bytes of a query; `start` was taken before the table was
+    /// built.
     pub(super) fn new<const N: usize>(
         workload: &Workload,
         start: Start,
@@ -38,8 +40,11 @@ impl<Q: Copy> Server<Q> {
         let built = start.0.elapsed();
         let now = memory()?;
         let table = [0, 1].map(|part| now[part].saturating_sub(start.1[part]));
-        let set = |bytes: &Vec<u8>| bytes.as_chunks().0.iter().map(|one| query(*one)).collect();
-        let sets: Vec<Vec<Q>> = workload.sets.iter().map(set).collect();
+        let set = |bytes: &Vec<u8>| {
+            let queries: Vec<Q> = bytes.as_chunks().0.iter().map(|one| query(*one)).collect();
+            in_huge_pages(&queries)
+        };
+        let sets = workload.sets.iter().map(set).collect::<io::Result<Vec<_>>>()?;
         Ok(Self { places: vec![0; sets.len()], sets, built, table })
     }
 
@@ -78,7 +83,7 @@ impl<Q: Copy> Server<Q> {
             let (set, limit) = numbers.ok_or("SET MICROSECONDS")?;
             let (set, limit) = (set.parse::<usize>()?, Duration::from_micros(limit.parse()?));
             let [set, place] = [set, *self.places.get(set).ok_or("no such set")?];
-            let queries = &self.sets[set];
+            let queries = self.sets[set];
             let (end, start) = (Instant::now() + limit, thread_cpu());
             let (mut place, mut done) = (place, 0_u64);
             loop {

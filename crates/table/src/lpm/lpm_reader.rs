@@ -106,6 +106,18 @@ impl<A: Address> LpmReader<A> {
         G: AsRef<Guard> + ?Sized,
     {
         let _ = turn.as_ref();
+        let is_gathered = match (addresses.as_array(), values.as_mut_array()) {
+            (Some(addresses), Some(values)) => self.gather(addresses, values),
+            _ => false,
+        };
+        if !is_gathered {
+            self.batches(addresses, values);
+        }
+        fence(Ordering::Acquire); // as in `lookup`
+    }
+
+    /// Looks up addresses that are no whole batch, or that this processor does not gather.
+    fn batches(&self, addresses: &[A], values: &mut [Option<PrefixValue>]) {
         for (addresses, values) in addresses.chunks(BATCH).zip(values.chunks_mut(BATCH)) {
             let is_gathered = match (addresses.as_array(), values.as_mut_array()) {
                 (Some(addresses), Some(values)) => self.gather(addresses, values),
@@ -115,7 +127,6 @@ impl<A: Address> LpmReader<A> {
                 self.batch(addresses, values);
             }
         }
-        fence(Ordering::Acquire); // as in `lookup`
     }
 
     #[inline(always)]

@@ -115,9 +115,14 @@ impl<A: Address> LpmWriter<A> {
     }
 
     /// Collapses the table's memory into huge pages, as [`SharedMemory`](crate::SharedMemory) does.
-    /// Only memory that a lane had read before the first insertion there lies in small pages.
+    /// Only memory that a lane had read before the first insertion there lies in small pages. If
+    /// three quarters of the root are in use, the rest is added, so that an address without a
+    /// route is looked up in huge pages too.
     pub fn collapse(&self) {
-        self.trie.reader.header.memory.collapse();
+        let (header, root) = (&self.trie.reader.header, &self.trie.reader.root);
+        header.memory.collapse();
+        let start = header.layout.index;
+        header.memory.complete(start, start + size_of_val(&root[..]));
     }
 
     /// Returns all prefixes with their values, in no particular order.

@@ -325,6 +325,33 @@ fn the_root_lies_in_huge_pages_where_routes_are() {
 }
 
 #[test]
+fn the_rest_of_the_root_is_added_once_most_of_it_is_in_use() {
+    let probe = SharedMemory::create("probe", HUGE_PAGE).unwrap();
+    if !probe.make_huge_page(0) {
+        eprintln!("skipped: this kernel makes no huge pages of shared memory");
+        return;
+    }
+    let prefix = |address: [u8; 4], length| Prefix::new(Ipv4Addr::from(address), length).unwrap();
+    let memory = create::<Ipv4Addr>(2);
+    // SAFETY: no lane reads while the writer writes.
+    let readers = Arc::new(unsafe { Readers::none() });
+    let mut writer = LpmWriter::<Ipv4Addr>::attach(&memory, &readers).unwrap();
+    writer.insert(prefix([0, 0, 0, 0], 1), 1).unwrap();
+    let first = Layout::of(&Spec::of(&memory).unwrap()).unwrap().index / HUGE_PAGE;
+    let resident = |octet: usize| memory.resident(first + octet / 8).unwrap();
+    if resident(224) != 0 {
+        eprintln!("skipped: all memory is in huge pages of hugetlbfs");
+        return;
+    }
+    writer.collapse();
+    assert_eq!((resident(0), resident(224)), (HUGE_PAGE, 0));
+    writer.insert(prefix([128, 0, 0, 0], 2), 2).unwrap();
+    writer.collapse();
+    assert!((0..256).step_by(8).all(|octet| resident(octet) == HUGE_PAGE));
+    assert_eq!(writer.lookup([224, 0, 0, 1].into()), None);
+}
+
+#[test]
 fn a_successor_takes_no_memory_where_no_route_is() {
     let prefix = |address: [u8; 4], length| Prefix::new(Ipv4Addr::from(address), length).unwrap();
     let routes = [(prefix([10, 0, 0, 0], 8), 1), (prefix([192, 0, 2, 1], 32), 2)];
