@@ -2,9 +2,10 @@
 //!
 //! A writer changes words while they are gathered. All reads of words are inline assembly: to the
 //! language they are foreign reads, as by another process, and no data race. The processor reads
-//! each lane like an aligned load of 32 bits, which is never torn (Intel SDM, volume 3, 9.1.1; AMD
-//! APM, volume 2, 7.3.2), and x86 keeps loads of different instructions in order. An index that
-//! comes from a word is compared with the number of words in a register before it is used.
+//! each lane like an aligned load of 32 bits, or like two of them, which are never torn (Intel SDM,
+//! volume 3, 9.1.1; AMD APM, volume 2, 7.3.2), and x86 keeps loads of different instructions in
+//! order. An index that comes from a word is compared with the number of words in a register before
+//! it is used.
 #![allow(unsafe_code, reason = "intrinsics")]
 
 use std::arch::asm;

@@ -64,7 +64,8 @@ impl<'t> WordsBelow<'t> {
         // Numbers have 22 bits.
         let count = |words: usize| _mm512_set1_epi32(words.min(1 << 30) as i32);
         let counts = [count(groups.len() / GROUP), count(pairs.len() / 2)];
-        let distance = pairs.as_ptr() as i64 - groups.as_ptr() as i64;
+        let address = |words: &[AtomicU32]| words.as_ptr().expose_provenance() as i64;
+        let distance = address(pairs) - address(groups);
         let distance = (distance % 8 == 0).then(|| _mm512_set1_epi64(distance / 8))?;
         Some(Self { groups, counts, distance })
     }
@@ -140,8 +141,8 @@ impl<'t> WordsBelow<'t> {
             let index = _mm512_cvtepu32_epi64(halves[half]);
             let paired = (paired >> (8 * half)) as u8;
             let index = _mm512_mask_add_epi64(index, paired, index, self.distance);
-            // SAFETY: reads 64 bits of each lane in the mask, from a pair or a group by the
-            // caller's promise; their distance is known. Else as in `gather`.
+            // SAFETY: reads 64 bits of each lane in the mask, of a pair or a group by the caller's
+            // promise. `new` has exposed the address of the pairs. Else as in `gather`.
             unsafe {
                 asm!(
                     "vpgatherqq {found} {{{mask}}}, [{groups} + {index} * 8]",
