@@ -301,11 +301,18 @@ fn ipv6_lookups_find_a_route_of_the_address_while_routes_change() {
     look_up_while_routes_change::<Ipv6Addr>();
 }
 
+/// Returns true if the kernel makes huge pages of shared memory, or says that the test is skipped.
+fn makes_huge_pages() -> bool {
+    let makes = SharedMemory::create("probe", HUGE_PAGE).unwrap().make_huge_page(0);
+    if !makes {
+        eprintln!("skipped: this kernel makes no huge pages of shared memory");
+    }
+    makes
+}
+
 #[test]
 fn the_root_lies_in_huge_pages_where_routes_are() {
-    let probe = SharedMemory::create("probe", HUGE_PAGE).unwrap();
-    if !probe.make_huge_page(0) {
-        eprintln!("skipped: this kernel makes no huge pages of shared memory");
+    if !makes_huge_pages() {
         return;
     }
     let prefix = |address: [u8; 4], length| Prefix::new(Ipv4Addr::from(address), length).unwrap();
@@ -326,9 +333,7 @@ fn the_root_lies_in_huge_pages_where_routes_are() {
 
 #[test]
 fn the_rest_of_the_root_is_added_once_most_of_it_is_in_use() {
-    let probe = SharedMemory::create("probe", HUGE_PAGE).unwrap();
-    if !probe.make_huge_page(0) {
-        eprintln!("skipped: this kernel makes no huge pages of shared memory");
+    if !makes_huge_pages() {
         return;
     }
     let prefix = |address: [u8; 4], length| Prefix::new(Ipv4Addr::from(address), length).unwrap();

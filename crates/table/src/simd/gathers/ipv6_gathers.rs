@@ -75,12 +75,12 @@ impl<'t> WordsBelow<'t> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     fn step(&self, words: __m512i, linked: __mmask16, step: __m512i, to: i32) -> __m512i {
-        let number = _mm512_and_si512(words, _mm512_set1_epi32(NUMBER.cast_signed()));
         let route = _mm512_set1_epi32(ROUTE.cast_signed());
         let paired = _mm512_mask_test_epi32_mask(linked, words, route);
         if paired != 0 {
             return self.step_with_pairs(words, [linked, paired], step, to);
         }
+        let number = _mm512_and_si512(words, _mm512_set1_epi32(NUMBER.cast_signed()));
         let exist = _mm512_mask_cmplt_epu32_mask(linked, number, self.counts[0]);
         let index = _mm512_or_si512(_mm512_slli_epi32::<8>(number), step);
         let rest = _mm512_maskz_mov_epi32(!linked, words);
