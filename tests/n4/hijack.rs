@@ -17,8 +17,10 @@ use crate::octets::{
 };
 use crate::raw_node::{RawNode, next_sequence};
 
-/// Time of a flood before the sessions beside it.
-const ALONE: Duration = Duration::from_secs(1);
+/// Time of each flood without sessions beside it.
+const ALONE: Duration = Duration::from_millis(400);
+/// Number of these floods.
+const FLOODS_ALONE: u32 = 3;
 /// Maximum number of datagrams of the flood in a second.
 const FLOOD_RATE: u64 = 10_000;
 /// Maximum number of bytes of the flood that wait in a socket of the UPF, as Linux counts them. A
@@ -26,6 +28,7 @@ const FLOOD_RATE: u64 = 10_000;
 const FLOOD_WAITS: u64 = 50_000;
 const CPU: &str = "upf_slow_half_cpu_seconds_total";
 const RECEIVED: &str = "upf_pfcp_received_total";
+const REFUSED: &str = "upf_pfcp_sources_refused_total";
 
 /// A UPF with two SMFs, and an attacker in another network.
 struct Site {
@@ -158,9 +161,38 @@ impl Site {
         assert_eq!(traffic.collect().map(|arrivals| arrivals.len()), [10, 10]);
     }
 
+    /// Returns the CPU times of the control plane in seconds for a datagram of a flood and for a
+    /// heartbeat of an SMF. Both are measured in turns, and the least of each counts: whatever else
+    /// runs on the machine adds to them.
+    fn cpu_of_flood_and_heartbeat(&self) -> [f64; 2] {
+        let each = (0..FLOODS_ALONE).map(|_| [self.cpu_of_flood(), self.cpu_of_heartbeat()]);
+        each.reduce(|one, other| [one[0].min(other[0]), one[1].min(other[1])]).expect("floods")
+    }
+
+    /// Returns the CPU time of the control plane for a datagram of a flood, in seconds.
+    fn cpu_of_flood(&self) -> f64 {
+        let (over, ways, host) = (AtomicBool::new(false), self.ways(), &self.lab.hosts.left);
+        let before = [CPU, RECEIVED].map(|name| self.metric(name));
+        let sent = std::thread::scope(|scope| {
+            let flood = scope.spawn(|| flood(host, &self.attackers, ways, &over));
+            let end = DropFlag(&over);
+            let begin = Instant::now();
+            while begin.elapsed() < ALONE {
+                self.by_name.poll();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            drop(end);
+            flood.join().expect("the thread does not panic")
+        });
+        eventually("no datagram of the flood waits", || waiting(host) == 0);
+        eventually("all are counted", || self.metric(RECEIVED) - before[1] >= sent as f64);
+        let [cpu, received] = [CPU, RECEIVED].map(|name| self.metric(name));
+        (cpu - before[0]) / (received - before[1])
+    }
+
     /// Returns the CPU time of the control plane for a heartbeat of an SMF, in seconds.
     fn cpu_of_heartbeat(&self) -> f64 {
-        const COUNT: u32 = 2000;
+        const COUNT: u32 = 1000;
         let before = self.metric(CPU);
         for _ in 0..COUNT {
             let heartbeat = node_message(HEARTBEAT, 0, &[recovery(STARTED)]);
@@ -211,7 +243,7 @@ fn no_stranger_takes_over_an_smf() {
     assert_eq!(site.harmful_ways(), Vec::<String>::new());
     site.packets_pass();
     assert_eq!(site.metric("upf_n4_open"), 1.0);
-    assert!(site.metric("upf_pfcp_sources_refused_total") >= 26.0);
+    assert!(site.metric(REFUSED) >= 26.0);
     let log = site.upf.log();
     let lines = log.lines().filter(|line| line.contains("is refused")).count();
     // Two addresses, each pinned out, and without an association.
@@ -305,27 +337,18 @@ fn a_flood_of_strangers_costs_no_session_and_little_cpu() {
     let length = Duration::from_secs(if is_soak { 60 } else { 2 });
     let Some(mut site) = Site::new("n4-flood", json!({})) else { return };
     let (before, ways, mut traffic) = (site.associations(), site.ways(), site.lab.traffic());
-    let heartbeat = site.cpu_of_heartbeat();
-    let received_before = site.metric(RECEIVED);
+    let [each, heartbeat] = site.cpu_of_flood_and_heartbeat();
+    let counted = [RECEIVED, REFUSED].map(|name| site.metric(name));
     let (over, begin) = (AtomicBool::new(false), Instant::now());
     let Site { lab, by_address: smf, by_name, attackers, session: user, .. } = &mut site;
     // As SMFs have it: a machine that stands still for a moment loses no request.
     smf.t1 = Duration::from_secs(3);
     let retransmissions = smf.inbox.retransmissions;
-    let (sent, each, requests) = std::thread::scope(|scope| {
+    let (sent, requests) = std::thread::scope(|scope| {
         let flood = scope.spawn(|| flood(&lab.hosts.left, attackers, ways, &over));
         let end = DropFlag(&over);
-        // Alone at first: an SMF's sessions take a multiple of the CPU time.
-        let both = || [CPU, RECEIVED].map(|name| metric(lab, name));
-        let start = both();
-        while begin.elapsed() < ALONE {
-            by_name.poll();
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let [cpu, received] = both();
-        let each = (cpu - start[0]) / (received - start[1]);
         let mut requests = 0;
-        while begin.elapsed() < ALONE + length {
+        while begin.elapsed() < length {
             requests += 1;
             let session = smf.establish(&request(10 + requests));
             let datagram =
@@ -339,13 +362,13 @@ fn a_flood_of_strangers_costs_no_session_and_little_cpu() {
             std::thread::sleep(Duration::from_millis(20));
         }
         drop(end);
-        (flood.join().expect("the thread does not panic"), each, requests)
+        (flood.join().expect("the thread does not panic"), requests)
     });
     let elapsed = begin.elapsed();
     let repeated = site.by_address.inbox.retransmissions - retransmissions;
-    let refused = site.metric("upf_pfcp_sources_refused_total");
-    // The others are of ways that are refused under other names.
-    let received = site.metric(RECEIVED) - received_before;
+    // Those received and not refused are of ways that are refused under other names.
+    let received = site.metric(RECEIVED) - counted[0];
+    let refused = site.metric(REFUSED) - counted[1];
     eprintln!(
         "{sent} datagrams in {} ms, {received} received, {refused} refused, {:.1} us of CPU each, \
          {:.1} us for a heartbeat, {requests} sessions meanwhile",
