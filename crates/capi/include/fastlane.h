@@ -21,7 +21,7 @@ struct fl_turn;
 
 /* Version of the layouts and inline functions that a program is compiled against. It is checked at
  * start. */
-#define FL_ABI ((uint32_t)2)
+#define FL_ABI ((uint32_t)3)
 
 /* Verdict: pass to Linux. The default. */
 #define FL_KERNEL ((uint32_t)0)
@@ -50,6 +50,9 @@ struct fl_turn;
 /* Flag: the packet came from Linux. */
 #define FL_FROM_KERNEL ((uint16_t)2)
 
+/* Bit of `token`: an end of the packet was moved. */
+#define FL_MOVED ((uint64_t)0x8000000000000000)
+
 /* A packet: a window on a frame, its origin and its verdict. The application may use it only
  * during the call that passes it: read and write its bytes, move its ends and label it.
  *
@@ -59,7 +62,7 @@ struct fl_turn;
 struct fl_packet {
     /* First byte, which begins the Ethernet header. */
     uint8_t *data;
-    /* Frame identifier. Applications must not write it. */
+    /* Frame identifier, and FL_MOVED. Applications must not write it. */
     uint64_t token;
     /* Length in bytes, without the frame check sequence. */
     uint32_t length;
@@ -258,6 +261,7 @@ static inline uint8_t *fl_prepend(struct fl_packet *packet, size_t count)
     packet->headroom = (uint16_t)(packet->headroom - count);
     packet->length += (uint32_t)count;
     packet->data -= count;
+    packet->token |= FL_MOVED;
     return packet->data;
 }
 
@@ -270,6 +274,7 @@ static inline uint8_t *fl_append(struct fl_packet *packet, size_t count)
         return NULL;
     packet->tailroom = (uint16_t)(packet->tailroom - count);
     packet->length += (uint32_t)count;
+    packet->token |= FL_MOVED;
     return end;
 }
 
@@ -281,6 +286,7 @@ static inline bool fl_trim_front(struct fl_packet *packet, size_t count)
     packet->headroom = (uint16_t)(packet->headroom + count);
     packet->length -= (uint32_t)count;
     packet->data += count;
+    packet->token |= FL_MOVED;
     return true;
 }
 
@@ -293,6 +299,7 @@ static inline bool fl_truncate(struct fl_packet *packet, size_t length)
     room = packet->tailroom + (packet->length - length);
     packet->tailroom = room > UINT16_MAX ? UINT16_MAX : (uint16_t)room;
     packet->length = (uint32_t)length;
+    packet->token |= FL_MOVED;
     return true;
 }
 

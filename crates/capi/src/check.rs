@@ -1,6 +1,7 @@
 //! Check of packets that an application in C has changed.
 
 use crate::Packet;
+use crate::packet::FL_MOVED;
 
 /// Invalid verdict: the lane drops the packet and counts it as `drop_bad_verdict`.
 const BAD_VERDICT: u32 = u32::MAX;
@@ -39,7 +40,9 @@ impl Check {
 fn wrong(before: &Packet, after: &Packet) -> Option<&'static str> {
     let start = |it: &Packet| (it.data as usize).wrapping_sub(it.headroom.into());
     let room = |it: &Packet| u64::from(it.headroom) + u64::from(it.length) + u64::from(it.tailroom);
-    if after.token != before.token {
+    let ends = |it: &Packet| (it.headroom, it.length, it.tailroom);
+    // The bit can be set, and nothing else of the token changes.
+    if after.token != before.token && after.token != before.token | FL_MOVED {
         Some("its token")
     } else if after.port != before.port {
         Some("its port")
@@ -49,6 +52,8 @@ fn wrong(before: &Packet, after: &Packet) -> Option<&'static str> {
         Some("where its frame begins")
     } else if room(after) > room(before) {
         Some("where its frame ends")
+    } else if ends(after) != ends(before) && after.token & FL_MOVED == 0 {
+        Some("its ends by writing them")
     } else {
         None
     }
@@ -87,31 +92,45 @@ mod tests {
         };
         same(|packet| packet.verdict = 0xdead_beef); // the lane's to judge
         same(|packet| packet.flags = 0);
-        same(|packet| {
+        moved(|packet| {
             packet.data = packet.data.wrapping_sub(8);
             packet.headroom -= 8;
             packet.length += 8;
         });
-        same(|packet| {
+        moved(|packet| {
             packet.data = packet.data.wrapping_add(60);
             packet.headroom += 60;
             packet.length = 0;
         });
-        same(|packet| {
+        moved(|packet| {
             packet.length += u32::from(packet.tailroom);
             packet.tailroom = 0;
         });
-        same(|packet| {
+        moved(|packet| {
             packet.length = 0;
             packet.tailroom += 60;
         });
     }
 
+    /// Asserts that a change of the ends is allowed with its bit, and without it is none.
+    #[track_caller]
+    fn moved(change: fn(&mut Packet)) {
+        let mut expected = Packet { token: BEFORE.token | FL_MOVED, ..BEFORE };
+        change(&mut expected);
+        let with_bit = |packet: &mut Packet| {
+            change(packet);
+            packet.token |= FL_MOVED;
+        };
+        assert_eq!(after(with_bit), expected);
+        assert_eq!(after(change), Packet { verdict: BAD_VERDICT, ..BEFORE });
+    }
+
     #[test]
     fn everything_else_is_put_back_and_no_verdict() {
         let dropped = Packet { verdict: BAD_VERDICT, ..BEFORE };
-        let changes: [fn(&mut Packet); 10] = [
+        let changes: [fn(&mut Packet); 11] = [
             |packet| packet.token = 8,
+            |packet| packet.token = 8 | FL_MOVED,
             |packet| packet.token = u64::MAX,
             |packet| packet.port = 0,
             |packet| packet.flags |= 4,

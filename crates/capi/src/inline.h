@@ -28,6 +28,7 @@ static inline uint8_t *fl_prepend(struct fl_packet *packet, size_t count)
     packet->headroom = (uint16_t)(packet->headroom - count);
     packet->length += (uint32_t)count;
     packet->data -= count;
+    packet->token |= FL_MOVED;
     return packet->data;
 }
 
@@ -40,6 +41,7 @@ static inline uint8_t *fl_append(struct fl_packet *packet, size_t count)
         return NULL;
     packet->tailroom = (uint16_t)(packet->tailroom - count);
     packet->length += (uint32_t)count;
+    packet->token |= FL_MOVED;
     return end;
 }
 
@@ -51,6 +53,7 @@ static inline bool fl_trim_front(struct fl_packet *packet, size_t count)
     packet->headroom = (uint16_t)(packet->headroom + count);
     packet->length -= (uint32_t)count;
     packet->data += count;
+    packet->token |= FL_MOVED;
     return true;
 }
 
@@ -63,6 +66,7 @@ static inline bool fl_truncate(struct fl_packet *packet, size_t length)
     room = packet->tailroom + (packet->length - length);
     packet->tailroom = room > UINT16_MAX ? UINT16_MAX : (uint16_t)room;
     packet->length = (uint32_t)length;
+    packet->token |= FL_MOVED;
     return true;
 }
 

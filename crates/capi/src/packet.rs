@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 /// Version of the layouts and inline functions that a program is compiled against. It is checked at
 /// start.
-pub const FL_ABI: u32 = 2;
+pub const FL_ABI: u32 = 3;
 
 /// Verdict: pass to Linux. The default.
 pub const FL_KERNEL: u32 = 0;
@@ -26,6 +26,8 @@ pub const FL_PUNT: u32 = 0xffffffff;
 pub const FL_PARTIAL: u16 = 1;
 /// Flag: the packet came from Linux.
 pub const FL_FROM_KERNEL: u16 = 2;
+/// Bit of `token`: an end of the packet was moved.
+pub const FL_MOVED: u64 = 0x8000000000000000;
 
 /// A packet: a window on a frame, its origin and its verdict. The application may use it only
 /// during the call that passes it: read and write its bytes, move its ends and label it.
@@ -38,7 +40,7 @@ pub const FL_FROM_KERNEL: u16 = 2;
 pub struct Packet {
     /// First byte, which begins the Ethernet header.
     pub data: *mut u8,
-    /// Frame identifier. Applications must not write it.
+    /// Frame identifier, and FL_MOVED. Applications must not write it.
     pub token: u64,
     /// Length in bytes, without the frame check sequence.
     pub length: u32,

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fastlane::{HoldKey, Partial, PortId, RawVerdict, Turn, Verdict};
 use fastlane_c::packet::{
-    FL_DROP, FL_FORWARD, FL_FROM_KERNEL, FL_HOLD, FL_HOLD_MOST, FL_KERNEL, FL_PARTIAL, FL_PUNT,
-    FL_REFLECT, Packet,
+    FL_DROP, FL_FORWARD, FL_FROM_KERNEL, FL_HOLD, FL_HOLD_MOST, FL_KERNEL, FL_MOVED, FL_PARTIAL,
+    FL_PUNT, FL_REFLECT, Packet,
 };
 
 /// Application that compares both views of each packet.
@@ -17,10 +17,17 @@ impl fastlane::App for Compare {
     fn process(&mut self, packets: &mut [fastlane::Packet], turn: &mut Turn) {
         for packet in packets {
             same(packet);
-            let _ = packet.prepend(8).is_some() && packet.append(4).is_some();
-            same(packet);
-            assert!(packet.trim_front(20) && packet.truncate(30));
-            same(packet);
+            for step in [0, 1, 2, 3] {
+                change(packet, |packet| packet.token &= !FL_MOVED);
+                let is_done = match step {
+                    0 => packet.prepend(8).is_some(),
+                    1 => packet.append(4).is_some(),
+                    2 => packet.trim_front(20),
+                    _ => packet.truncate(30),
+                };
+                assert!(is_done && seen(packet).token & FL_MOVED != 0, "step {step}");
+                same(packet);
+            }
             labels(packet);
             flags(packet);
             // What C writes is what Rust reads.

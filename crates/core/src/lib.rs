@@ -54,7 +54,7 @@ pub use losses::{LossReader, Statistics};
 pub use mailbox::Mailbox;
 pub use messages::Messages;
 pub use observer::{Departure, PacketObserver};
-pub use packet::{Frame, METADATA_LENGTH, Packet, PacketOwnership, Partial, RegionId};
+pub use packet::{Frame, METADATA_LENGTH, MOVED, Packet, PacketOwnership, Partial, RegionId};
 pub use packet_ring::PacketRing;
 pub use pool::{Pool, PoolError, PoolLayout};
 pub use port::{Filter, KernelPath, Port};

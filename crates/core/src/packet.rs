@@ -33,6 +33,7 @@ const _: () = assert!(size_of::<Metadata>() == METADATA_LENGTH);
 #[repr(C)]
 pub struct Packet {
     data: NonNull<u8>,
+    /// Token of the frame, with [`MOVED`] if the window has changed.
     token: u64,
     length: u32,
     headroom: u16,
@@ -152,6 +153,7 @@ impl Packet {
         // SAFETY: the headroom was at least `count`, so the new start lies inside the frame.
         self.data = unsafe { self.data.sub(count) };
         self.length += u32::from(taken);
+        self.token |= MOVED;
         Some(&mut self.bytes_mut()[..count])
     }
 
@@ -164,6 +166,7 @@ impl Packet {
         self.tailroom = self.tailroom.checked_sub(taken)?;
         let end = self.length as usize;
         self.length += u32::from(taken);
+        self.token |= MOVED;
         Some(&mut self.bytes_mut()[end..])
     }
 
@@ -184,6 +187,7 @@ impl Packet {
         // past it.
         self.data = unsafe { self.data.add(count) };
         self.length -= count as u32;
+        self.token |= MOVED;
         true
     }
 
@@ -197,6 +201,7 @@ impl Packet {
         };
         self.length = length as u32;
         self.tailroom = self.tailroom.saturating_add(u16::try_from(cut).unwrap_or(u16::MAX));
+        self.token |= MOVED;
         true
     }
 
@@ -434,7 +439,7 @@ impl PacketOwnership for Packet {
 
     #[inline]
     fn token(&self) -> u64 {
-        self.token
+        self.token & !MOVED
     }
 
     #[inline]
@@ -473,19 +478,26 @@ impl RegionId {
     pub const FRAME_MASK: u64 = (1 << Self::SHIFT) - 1;
     const SHIFT: u32 = 48;
     /// Region number of the token [`NO_FRAME`].
-    const RESERVED: u16 = u16::MAX;
+    const RESERVED: u16 = (MOVED >> Self::SHIFT) as u16 - 1;
 
     /// Allocates an identifier, or returns `None` if all were used. Identifiers are never reused,
     /// because a frame could then return to memory that it is not from.
     pub(crate) fn allocate() -> Option<Self> {
-        let next = |number: u16| number.checked_add(1);
+        let next = |number: u16| (number < Self::RESERVED).then(|| number + 1);
         NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().map(Self)
     }
 
     /// Returns the region of the frame with this token.
     #[inline]
     pub(crate) fn of(token: u64) -> Self {
-        Self((token >> Self::SHIFT) as u16)
+        Self(((token & !MOVED) >> Self::SHIFT) as u16)
+    }
+
+    /// Returns true if the frame with this token is of the region.
+    // In this form the compiler sees that it is true for a token that was just made of the region.
+    #[inline]
+    pub(crate) fn has(self, token: u64) -> bool {
+        (token ^ u64::from(self.0) << Self::SHIFT) << 1 >> (Self::SHIFT + 1) == 0
     }
 
     /// Returns the token of a frame of this region, for drivers that write packets themselves.
@@ -505,8 +517,9 @@ impl RegionId {
 #[must_use]
 #[repr(transparent)]
 pub struct Frame {
-    /// The region in the upper 16 bits. Below them is the index of the frame in its pool, or the
-    /// identifier that a driver with memory of its own uses.
+    /// The region in bits 48 to 62. Below them is the index of the frame in its pool, or the
+    /// identifier that a driver with memory of its own uses. The uppermost bit is that of the
+    /// packet that had the frame ([`MOVED`]) and means nothing here.
     pub(crate) token: u64,
 }
 
@@ -538,6 +551,10 @@ impl Frame {
 
 /// Token of a packet whose frame was taken.
 pub(crate) const NO_FRAME: u64 = u64::MAX;
+
+/// Bit of a packet's token: the window was changed after the driver had written the packet. A driver
+/// whose device has a descriptor for each frame need not read that of a packet without this bit.
+pub const MOVED: u64 = 1 << 63;
 
 /// Returns true if both packets belong to one run: same verdict, same port, same flags.
 #[inline]

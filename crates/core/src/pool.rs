@@ -45,7 +45,7 @@ pub enum PoolError {
     ReadOnly,
     /// The process has mapped the memory more than once.
     Shared,
-    /// The process has used all 65,535 region numbers.
+    /// The process has used all 32,767 region numbers.
     NoRegion,
 }
 
@@ -245,7 +245,7 @@ impl Pool {
     #[inline]
     pub fn give(&mut self, frame: Frame) {
         // Each frame is in use once, so the list never exceeds `frames` and does not allocate.
-        if frame.region() == self.region {
+        if self.region.has(frame.token) {
             self.free.push(frame.index() as u32);
         } else {
             self.release_external(&frame);
@@ -278,7 +278,7 @@ impl Pool {
     ) -> Result<Packet, Frame> {
         let size = self.frame_size();
         let inside = offset >= METADATA_LENGTH && offset <= size && length <= size - offset;
-        if frame.region() != self.region || !inside {
+        if !self.region.has(frame.token) || !inside {
             return Err(frame);
         }
         let start = (frame.index() as usize) << self.shift;
@@ -343,7 +343,7 @@ impl Pool {
     #[inline]
     #[must_use]
     pub fn lend(&self, frame: Frame) -> Option<u64> {
-        (frame.region() == self.region).then(|| frame.index() << self.shift)
+        self.region.has(frame.token).then(|| frame.index() << self.shift)
     }
 
     /// Returns the frame that contains an offset which a device has returned, or `None` if the
@@ -364,7 +364,7 @@ impl Pool {
 /// Frames in memory of a driver's own.
 impl Pool {
     /// Registers a memory region of a driver, of which the lane has at most `frames` frames at a
-    /// time. Returns `None` if the process has used all 65,535 region numbers.
+    /// time. Returns `None` if the process has used all 32,767 region numbers.
     pub fn register_region(&mut self, frames: usize) -> Option<RegionId> {
         let region = RegionId::allocate()?;
         self.external.push(ExternalBuffers::new(region, frames));

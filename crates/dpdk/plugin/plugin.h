@@ -11,7 +11,7 @@
 
 #include "packet.h"
 
-#define FASTLANE_DPDK_VERSION 4
+#define FASTLANE_DPDK_VERSION 5
 
 struct fastlane_error {
 	char text[240];

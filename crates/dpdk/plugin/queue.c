@@ -39,7 +39,7 @@ struct fastlane_queue {
 	/* Maximum length of a packet that the device sends. */
 	uint32_t max_length;
 	/* Maxima of the windows of two packets: of the length, of the upper half of the length, of
-	 * the headroom and of the tailroom. */
+	 * the headroom and of the tailroom. The last two are not limited. */
 	uint16_t most[8] __attribute__((aligned(16)));
 	/* Differences of the first octet of a usual packet from its buffer, and of its token from its
 	 * mbuf. */
@@ -263,94 +263,68 @@ static inline bool write_usual(const struct fastlane_queue *queue, struct fastla
 	return _mm_testz_si128(arrivals.differences, fields);
 }
 
-/* What is collected about the packets of a run, in words of 16 bits: the lengths, of two words
- * each, the headrooms and the tailrooms of two packets. */
+/* What is collected about the packets of a run: of each two, the lengths, of two words each, the
+ * headrooms and the tailrooms, in words of 16 bits. */
 struct departures {
 	__m128i least, most;
 	/* Sums of the lengths, in the first and third of four words. */
 	__m128i bytes;
-	/* Differences of the lengths and of the headrooms from those of the mbufs. */
-	__m128i differences;
+	/* Bits of the tokens without the region. */
+	__m128i tokens;
 };
 
-/* Writes the mbufs of two packets of this region. The result has bits above those of an address if
- * one of them is of another region, or has no frame. */
-static inline __m128i write_two_mbufs(const struct fastlane_packet *packets,
-				      struct rte_mbuf **mbufs, __m128i region)
-{
-	__m128i tokens = two_words(&packets[0].token, &packets[1].token);
-
-	tokens = _mm_sub_epi64(tokens, region);
-	_mm_storeu_si128((void *)mbufs, tokens);
-	return tokens;
-}
-
+/* Writes the mbufs of two packets. A packet of another region, without a frame, or with a window
+ * that has moved leaves bits in `tokens` above those of an address. */
 static inline __attribute__((always_inline)) void
 add_two_departures(struct departures *departures, const struct fastlane_packet *a,
-		   const struct fastlane_packet *b, struct rte_mbuf *const *mbufs)
+		   const struct fastlane_packet *b, struct rte_mbuf **mbufs, __m128i region)
 {
-	const __m128i metadata = _mm_set1_epi64x((int64_t)FASTLANE_METADATA << 32);
-	const struct rte_mbuf *one = mbufs[0], *two = mbufs[1];
+	__m128i tokens = _mm_sub_epi64(two_words(&a->token, &b->token), region);
 	__m128i windows = two_words(&a->length, &b->length);
-	__m128i theirs = two_words(&one->data_len, &two->data_len);
 
+	_mm_storeu_si128((void *)mbufs, tokens);
+	departures->tokens = _mm_or_si128(departures->tokens, tokens);
 	departures->least = _mm_min_epu16(departures->least, windows);
 	departures->most = _mm_max_epu16(departures->most, windows);
 	departures->bytes = _mm_add_epi32(departures->bytes, windows);
-	theirs = _mm_insert_epi16(theirs, one->data_off, 2);
-	theirs = _mm_insert_epi16(theirs, two->data_off, 6);
-	theirs = _mm_xor_si128(_mm_sub_epi16(theirs, windows), metadata);
-	departures->differences = _mm_or_si128(departures->differences, theirs);
 }
 
 /* Writes the mbufs of a run and the number of its octets. Returns false if a packet needs a closer
- * look: it is not of this memory, is too long or empty, or its window is not that of its mbuf. */
+ * look: it is not of this memory, is too long or empty, or its window has moved. The mbufs are
+ * undefined then. No mbuf is read: one whose packet has not moved has the same window. */
 static inline bool find_unchanged(const struct fastlane_queue *queue,
 				  const struct fastlane_packet *packets, struct rte_mbuf **mbufs,
 				  uint32_t count, uint64_t *bytes)
 {
 	const __m128i fields = _mm_set1_epi64x(INT64_C(0xffff0000ffff));
 	const __m128i zero = _mm_setzero_si128();
-	struct departures departures = { _mm_set1_epi16(-1), zero, zero, zero };
 	const __m128i region = _mm_set1_epi64x(queue->region);
-	/* Bits of a token that are 0 once the region is subtracted. */
 	const __m128i above = _mm_set1_epi64x(UINT64_MAX << FASTLANE_REGION_SHIFT);
+	struct departures departures = { _mm_set1_epi16(-1), zero, zero, zero };
 	const struct fastlane_packet *end = packets + count / 8 * 8;
-	__m128i windows;
+	__m128i unusual;
 	uint32_t sum;
 
 	for (; packets != end; packets += 8, mbufs += 8) {
-		__m128i seen = write_two_mbufs(packets, mbufs, region);
-
-		seen = _mm_or_si128(seen, write_two_mbufs(packets + 2, mbufs + 2, region));
-		seen = _mm_or_si128(seen, write_two_mbufs(packets + 4, mbufs + 4, region));
-		seen = _mm_or_si128(seen, write_two_mbufs(packets + 6, mbufs + 6, region));
-		/* Nothing may be read behind another token. */
-		if (unlikely(!_mm_testz_si128(seen, above)))
-			return false;
-		add_two_departures(&departures, &packets[0], &packets[1], mbufs);
-		add_two_departures(&departures, &packets[2], &packets[3], mbufs + 2);
-		add_two_departures(&departures, &packets[4], &packets[5], mbufs + 4);
-		add_two_departures(&departures, &packets[6], &packets[7], mbufs + 6);
+		add_two_departures(&departures, &packets[0], &packets[1], mbufs, region);
+		add_two_departures(&departures, &packets[2], &packets[3], mbufs + 2, region);
+		add_two_departures(&departures, &packets[4], &packets[5], mbufs + 4, region);
+		add_two_departures(&departures, &packets[6], &packets[7], mbufs + 6, region);
 	}
 	sum = _mm_cvtsi128_si32(departures.bytes) + _mm_extract_epi32(departures.bytes, 2);
 	for (count %= 8; count > 0; count--, packets++, mbufs++) {
-		uint64_t address = packets->token - queue->region;
+		struct rte_mbuf *twice[2];
 
-		if (unlikely(address >> FASTLANE_REGION_SHIFT != 0))
-			return false;
-		*mbufs = (struct rte_mbuf *)(uintptr_t)address;
+		add_two_departures(&departures, packets, packets, twice, region);
+		*mbufs = twice[0];
 		sum += packets->length;
-		add_two_departures(&departures, packets, packets,
-				   (struct rte_mbuf *[]){ *mbufs, *mbufs });
 	}
 	*bytes = sum;
-	departures.differences = _mm_and_si128(departures.differences, fields);
 	/* A headroom of 0, which is found too, is rare. */
-	windows = _mm_and_si128(_mm_cmpeq_epi16(departures.least, zero), fields);
-	windows = _mm_or_si128(windows, departures.differences);
-	windows = _mm_or_si128(windows, _mm_subs_epu16(departures.most, *(const __m128i *)queue->most));
-	return _mm_testz_si128(windows, windows);
+	unusual = _mm_and_si128(_mm_cmpeq_epi16(departures.least, zero), fields);
+	unusual = _mm_or_si128(unusual, _mm_and_si128(departures.tokens, above));
+	unusual = _mm_or_si128(unusual, _mm_subs_epu16(departures.most, *(const __m128i *)queue->most));
+	return _mm_testz_si128(unusual, unusual);
 }
 
 #else
@@ -492,7 +466,8 @@ static inline void take_first(struct fastlane_packet *packets, uint32_t count)
 		take(packets);
 }
 
-/* Returns the frames of packets that were not sent to their packets; returns their octets. */
+/* Returns the frames of packets that were not sent to their packets, whose windows are those of the
+ * mbufs now; returns their octets. */
 static __attribute__((noinline, cold)) uint64_t restore_packets(struct fastlane_packet *packets,
 							  struct rte_mbuf *const *mbufs,
 							  uint16_t count, uint64_t region)
@@ -529,7 +504,7 @@ transmit_each(struct fastlane_queue *queue, struct fastlane_packet *packets, uin
 
 	for (ready = 0; ready < count; ready++) {
 		struct fastlane_packet *packet = &packets[ready];
-		uint64_t address = packet->token - region;
+		uint64_t address = (packet->token & ~FASTLANE_MOVED) - region;
 		struct rte_mbuf *mbuf = (struct rte_mbuf *)(uintptr_t)address;
 		uint32_t length = packet->length;
 		uint16_t offset = packet->headroom + FASTLANE_METADATA;

@@ -162,7 +162,7 @@ fn bursts_of_all_sizes_pass_unchanged() {
 /// Change of one packet in a burst, and the content afterwards. `None` if it cannot be sent.
 type Change = fn(&mut Single, &mut Packet) -> Option<Vec<u8>>;
 
-const CHANGES: [Change; 7] = [
+const CHANGES: [Change; 8] = [
     |_, packet| {
         assert!(packet.trim_front(4));
         Some(packet.bytes().to_vec())
@@ -180,6 +180,10 @@ const CHANGES: [Change; 7] = [
         assert!(packet.trim_front(2) && packet.append(2).is_some());
         assert_eq!(packet.len(), length, "only the headroom differs");
         packet.bytes_mut()[length - 2..].fill(5);
+        Some(packet.bytes().to_vec())
+    },
+    |_, packet| {
+        assert!(packet.truncate(packet.len() - 1));
         Some(packet.bytes().to_vec())
     },
     |_, packet| {
@@ -291,6 +295,29 @@ fn packets_that_a_full_device_does_not_take_stay_as_they_are() {
         }
         burst.clear(&mut single.pool);
     }
+    drop(peer);
+    single.close();
+}
+
+#[test]
+fn a_packet_that_a_full_device_did_not_take_is_changed_again() {
+    let Some((mut single, mut peer)) = ring(32) else { return };
+    let contents = contents(32);
+    let (content, others) = contents.split_last().unwrap();
+    assert!(others.iter().all(|content| peer.send(content)));
+    let mut burst = receive_all(&mut single, 31);
+    assert_eq!(single.queue.transmit(burst.packets(), &mut single.pool).taken, 31);
+    assert!(peer.send(content));
+    let mut burst = receive_all(&mut single, 1);
+    burst.packets()[0].prepend(8).unwrap().fill(1);
+    assert_eq!(single.queue.transmit(burst.packets(), &mut single.pool).taken, 0);
+    // Its mbuf has the eight bytes now.
+    assert!(burst.packets()[0].trim_front(8));
+    for content in others {
+        assert_eq!(peer.receive(Duration::ZERO).as_ref(), Some(content));
+    }
+    assert_eq!(single.queue.transmit(burst.packets(), &mut single.pool).taken, 1);
+    assert_eq!(peer.receive(Duration::ZERO).as_ref(), Some(content));
     drop(peer);
     single.close();
 }

@@ -54,6 +54,19 @@ int main(void)
     CHECK(fl_truncate(&it, 90) && fl_truncate(&it, 14) && is(&it, 6, 14, 76));
     CHECK(fl_trim_front(&it, 14) && fl_truncate(&it, 0) && is(&it, 20, 0, 76));
 
+    /* A step that is done leaves its bit, and the rest of the token. */
+    for (int step = 0; step < 4; step++) {
+        it = packet(16, 60, 20);
+        it.token = 7;
+        CHECK(!fl_prepend(&it, 17) && !fl_append(&it, 21) && it.token == 7);
+        CHECK(!fl_trim_front(&it, 61) && !fl_truncate(&it, 61) && it.token == 7);
+        CHECK(step == 0   ? fl_prepend(&it, 1) != NULL
+              : step == 1 ? fl_append(&it, 1) != NULL
+              : step == 2 ? fl_trim_front(&it, 1)
+                          : fl_truncate(&it, 59));
+        CHECK(it.token == (FL_MOVED | 7));
+    }
+
     it = packet(10, 90000, 5); /* longer than the rooms can say */
     CHECK(!fl_trim_front(&it, 65526) && fl_trim_front(&it, 65525) && it.headroom == 65535);
     CHECK(fl_truncate(&it, 0) && it.tailroom == 24480);

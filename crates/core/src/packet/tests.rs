@@ -69,8 +69,12 @@ proptest! {
     #[test]
     fn the_window_stays_inside(steps in proptest::collection::vec(step(), 0..40)) {
         let (pool, mut packet) = packet(100);
+        let (token, region) = (packet.token(), packet.region());
         for step in steps {
             let before = packet.len();
+            let window = |it: &Packet| (it.data, it.length, it.headroom, it.tailroom);
+            let window_before = window(&packet);
+            packet.token &= !MOVED;
             match step {
                 Step::Prepend(n) => {
                     let new = packet.prepend(n).map(|bytes| bytes.len());
@@ -89,6 +93,9 @@ proptest! {
                     prop_assert_eq!(packet.len(), if done { n } else { before });
                 }
             }
+            let is_same = window(&packet) == window_before;
+            prop_assert!(is_same || packet.token & MOVED != 0, "a change that is not marked");
+            prop_assert_eq!((packet.token(), packet.region()), (token, region));
             let total = METADATA_LENGTH + packet.headroom() + packet.len() + packet.tailroom();
             prop_assert_eq!(total, 2048);
             let start = pool.offset_of(&packet);

@@ -7,7 +7,7 @@ use fastlane_core::{METADATA_LENGTH, Packet, RegionId};
 
 /// Version of the interface. Every change of a layout or a function increments it, here and in
 /// `plugin.h`.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// Error text of DPDK, terminated by a zero.
 #[repr(C)]
