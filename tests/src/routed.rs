@@ -94,6 +94,11 @@ impl Routed {
             host.run(&["ip", "address", "add", &four, "dev", name]);
             let six = format!("fd{number}::{last}/64");
             host.run(&["ip", "address", "add", &six, "dev", name, "nodad"]);
+            // Linux asks for no neighbour while its link-local address is tentative, which takes up
+            // to two seconds (`ndisc_solicit` in net/ipv6/ndisc.c, RFC 4862 5.4).
+            for scope in ["all", name] {
+                set(host, &format!("ipv6/conf/{scope}/accept_dad"), "0");
+            }
             host.run(&["ip", "link", "set", name, "up"]);
         }
         if name == "wire1" {

@@ -552,8 +552,8 @@ impl Frame {
 /// Token of a packet whose frame was taken.
 pub(crate) const NO_FRAME: u64 = u64::MAX;
 
-/// Bit of a packet's token: the window was changed after the driver had written the packet. A driver
-/// whose device has a descriptor for each frame need not read that of a packet without this bit.
+/// Bit of a packet's token: the window was changed after the driver had written the packet. A
+/// driver whose device has a descriptor for each frame need not read that of a packet without it.
 pub const MOVED: u64 = 1 << 63;
 
 /// Returns true if both packets belong to one run: same verdict, same port, same flags.
