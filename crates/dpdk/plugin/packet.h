@@ -19,7 +19,7 @@
 #define FASTLANE_STEERED 4
 /* Number of the token bits that name the frame. The bits above name its memory region. */
 #define FASTLANE_REGION_SHIFT 48
-/* Bit of a token above those of the region: the window differs from that of the mbuf. */
+/* Bit of a token above those of the region: the window may differ from that of the mbuf. */
 #define FASTLANE_MOVED (UINT64_C(1) << 63)
 
 struct fastlane_packet {
