@@ -47,6 +47,18 @@ fn what_is_left_of_a_taken_packet_is_empty() {
     assert_eq!(packet.partial_checksum(), None);
 }
 
+#[test]
+fn a_frame_whose_window_has_moved_is_of_its_region_and_returns_to_its_pool() {
+    let (mut pool, mut packet) = packet(60);
+    assert!(packet.truncate(50) && packet.token & MOVED != 0);
+    let region = pool.region();
+    assert!(region.has(packet.token) && packet.region() == region);
+    let other = pool.register_region(1).unwrap();
+    assert!(!other.has(packet.token) && !other.has(NO_FRAME) && !region.has(NO_FRAME));
+    pool.release(&mut packet);
+    assert_eq!(pool.missing(), 0);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Prepend(usize),
