@@ -4,7 +4,7 @@
 //! The environment variable `FASTLANE_SOAK` makes it ten million packets.
 
 use std::net::UdpSocket;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use fastlane_tests::{
@@ -290,8 +290,8 @@ fn starts_and_stops_lose_nothing_on_af_xdp_in_native_mode() {
 }
 
 /// Starts and stops an application with memif, native or by DPDK, while its peer sends at full
-/// rate. Asserts that each frame was received, or counted by the peer that has put it into a ring,
-/// and the same for the way back.
+/// rate, three times at least. Asserts that each frame was received, or counted by the peer that has
+/// put it into a ring, and the same for the way back.
 fn memif_across_starts_and_stops(name: &str, role: &str, is_native: bool) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(lab) = Lab::new(name, 1) else { return };
@@ -306,23 +306,32 @@ fn memif_across_starts_and_stops(name: &str, role: &str, is_native: bool) {
     let configuration =
         json!({"ports": {"wire": {"driver": driver}}, "dpdk": {"huge-pages": "none"}});
     let settings = json!({"duration-ms": 4000, "flows": {"count": 16}});
-    let (runs, generator) = std::thread::scope(|scope| {
-        let generator = scope.spawn(|| measure(&lab, &lab.right, &peer, settings).1);
-        let runs = start_and_stop(&lab, &configuration, |_| generator.is_finished());
-        (runs, generator.join().unwrap())
+    let ended = AtomicUsize::new(0);
+    let (runs, generators) = std::thread::scope(|scope| {
+        let generators = scope.spawn(|| {
+            let mut generators = Vec::new();
+            while ended.load(Ordering::Relaxed) < 3 {
+                generators.push(measure(&lab, &lab.right, &peer, settings.clone()).1);
+            }
+            generators
+        });
+        let runs = start_and_stop(&lab, &configuration, |runs| {
+            ended.store(runs, Ordering::Relaxed);
+            generators.is_finished()
+        });
+        (runs, generators.join().unwrap())
     });
     let sent = |runs: &[Ended]| sum(runs, &["sent_packets"]);
     let unread = |runs: &[Ended]| sum(runs, &["drop_transmit_error"]);
     let received = |runs: &[Ended]| {
         sum(runs, &["received_packets", "drop_device_invalid", "drop_receive_length"])
     };
-    let generator = &[generator];
-    let there = [sent(generator), received(&runs), unread(generator)];
-    let back = [sent(&runs), received(generator), unread(&runs)];
+    let there = [sent(&generators), received(&runs), unread(&generators)];
+    let back = [sent(&runs), received(&generators), unread(&runs)];
     let message = format!("there {there:?}, back {back:?}, {} runs", runs.len());
     assert_eq!(there[0], there[1] + there[2], "{message}");
     assert_eq!(back[0], back[1] + back[2], "{message}");
-    assert!(runs.len() > 2 && there[1] > 0 && there[2] > 0 && back[1] > 0, "{message}");
+    assert!(there[1] > 0 && there[2] > 0 && back[1] > 0, "{message}");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! A well-behaved SMF beside the mutants: its sessions must keep working.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fastlane_tests::DropFlag;
 use fastlane_tests::upf::messages::{RuleVersion, SessionRequest};
 use fastlane_tests::upf::{Session, Smf, UpfLab};
 
@@ -55,15 +57,30 @@ impl HealthCheck {
     #[track_caller]
     pub(crate) fn assert_forwards(&mut self, lab: &UpfLab, session: &Session) {
         let mut traffic = lab.traffic();
-        for _ in 0..PACKETS {
-            traffic.send_uplink(session);
-            traffic.send_downlink(session);
-        }
-        let received = traffic.collect().map(|it| it.len() as u64);
+        let received = self.while_responding(|| {
+            for _ in 0..PACKETS {
+                traffic.send_uplink(session);
+                traffic.send_downlink(session);
+            }
+            traffic.collect().map(|it| it.len() as u64)
+        });
         assert_eq!(received, traffic.offered, "session {}: uplink, downlink", session.cp_seid);
         self.offered += traffic.offered.iter().sum::<u64>();
-        // Heartbeats have queued up meanwhile.
-        (0..20).for_each(|_| self.smf.poll());
+    }
+
+    /// Returns what a closure returns, and responds to the UPF meanwhile: it ends an association
+    /// whose SMF is silent for a few seconds.
+    fn while_responding<T>(&mut self, task: impl FnOnce() -> T) -> T {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    self.smf.poll();
+                }
+            });
+            let _end = DropFlag(&is_over);
+            task()
+        })
     }
 
     /// Sets up an association and a session, checks the session and deletes it.
