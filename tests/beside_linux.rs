@@ -13,19 +13,16 @@ use serde_json::json;
 const TRANSFER: usize = 50 << 20;
 
 fn ping(lab: &Lab) {
-    let ping = ["ping", "-c", "5", "-i", "0.05", "-W", "5", "-q"];
     for (host, address) in [(&lab.left, RIGHT), (&lab.right, LEFT)] {
         // Without neighbours both must be found by ARP, in both directions.
         lab.left.run(&["ip", "neighbour", "flush", "dev", "wire0"]);
         lab.right.run(&["ip", "neighbour", "flush", "dev", "wire0"]);
-        let message = host.run(&[&ping[..], &[address]].concat());
-        assert!(message.contains(" 5 received"), "{message}");
+        host.assert_pings(5, &[address]);
     }
     for (host, address) in [(&lab.left, "fd77::2"), (&lab.right, "fd77::1")] {
         lab.left.run(&["ip", "-6", "neighbour", "flush", "dev", "wire0"]);
         lab.right.run(&["ip", "-6", "neighbour", "flush", "dev", "wire0"]);
-        let message = host.run(&[&ping[..], &["-6", address]].concat());
-        assert!(message.contains(" 5 received"), "{message}");
+        host.assert_pings(5, &[address]);
     }
 }
 

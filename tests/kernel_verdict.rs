@@ -67,11 +67,8 @@ fn story(name: &str, mechanism: Mechanism) {
     let message = tcpdump.wait().stderr;
     assert_eq!(seen(), expected as usize, "{message}");
 
-    let ping = ["ping", "-q", "-c", "5", "-i", "0.05", "-W", "5"];
     for (host, address) in [(&lab.left, RIGHT), (&lab.right, LEFT), (&lab.right, "fd77::1")] {
-        let message = host.run(&[&ping[..], &[address]].concat());
-        let totals = application.totals();
-        assert!(message.contains(" 5 received"), "{message}{totals:?}");
+        host.assert_pings(5, &[address]);
     }
     let page = Page::new(4 << 20);
     let sides = [(&lab.left, LEFT, &lab.right), (&lab.right, RIGHT, &lab.left)];

@@ -50,8 +50,8 @@ fn linux_meets_linux_over_memif_and_dpdk() {
     let right = Application::start(&lab, &lab.right, &program, far);
     eventually("the TAP follows the link", carrier);
     // ARP and ICMP are not what the rules say is fast, so they are Linux's, both ways.
-    lab.left.run(&["ping", "-c", "20", "-i", "0.02", "-W", "5", "10.88.0.2"]);
-    lab.right.run(&["ping", "-c", "20", "-i", "0.02", "-W", "5", "-s", "1400", "10.88.0.1"]);
+    lab.left.assert_pings(20, &["10.88.0.2"]);
+    lab.right.assert_pings(20, &["-s", "1400", "10.88.0.1"]);
     assert!(left.totals().wire("steer_passed") >= 40, "{}", left.totals().0);
     assert_eq!(left.totals().wire("verdict_reflect"), 0);
     right.stop();

@@ -143,7 +143,7 @@ fn nothing_is_lost_by_an_application_that_starts_on_af_packet_and_has_two_lanes(
 fn reaches_linux(lab: &Lab) {
     eventually("Linux answers", || {
         lab.right.run(&["ip", "neighbour", "flush", "dev", "wire0"]);
-        lab.right.attempt(&["ping", "-q", "-c", "1", "-W", "1", LEFT]).status.success()
+        lab.right.ping(&[LEFT])
     });
 }
 
@@ -160,20 +160,14 @@ fn what_is_labelled_for_linux_enters_by_the_way_of_the_present_driver() {
         (Mechanism::Packet, Mechanism::XdpNative, Mechanism::XdpGeneric);
     for mechanism in [packet, native, packet, generic] {
         let before = received();
-        // With a deadline it does not end before it has all replies, be they late.
+        // As in `Host::assert_pings`.
         let arguments = ["ping", "-i", "0.01", "-c", "300", "-w", "60", LEFT];
         let mut ping = lab.right.command(&arguments);
         ping.stdout(std::process::Stdio::piped());
         let ping = Process::start(ping);
         switch(&application, words(mechanism));
         let ended = ping.wait();
-        let number = |line: &str| -> Option<u32> {
-            line.split_once("icmp_seq=")?.1.split(' ').next()?.parse().ok()
-        };
-        let mut numbers: Vec<u32> = ended.stdout.lines().filter_map(number).collect();
-        numbers.sort_unstable();
-        let all: Vec<u32> = (1..=300).collect();
-        assert_eq!(numbers, all, "{mechanism:?}: none lost, none twice: {}", ended.stdout);
+        fastlane_tests::assert_responses(300, &ended.stdout);
         // A packet for Linux would come again and again where it enters by the way of the other.
         let sent = ended.stdout.lines().find_map(|it| it.split_once(" packets transmitted"));
         let sent: u64 = sent.and_then(|(count, _)| count.parse().ok()).expect("a number");

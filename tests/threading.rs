@@ -106,7 +106,7 @@ fn over_a_wire(mechanism: Mechanism) {
         let (report, _) = measure(&lab, &lab.right, &driver, settings);
         in_order(&report);
         // What is not fast is Linux's all the time.
-        lab.right.run(&["ping", "-c", "5", "-i", "0.05", "-W", "5", fastlane_tests::LEFT]);
+        lab.right.assert_pings(5, &[fastlane_tests::LEFT]);
         model.check(&macswap.totals());
         macswap.stop();
     }
@@ -167,11 +167,10 @@ fn the_way_into_linux_is_the_ports() {
         let port = json!({"driver": mechanism.on("wire0")});
         let configuration = Model::MasterWorker.on(port);
         let all = Application::start(&lab, &lab.left, &binary("all_kernel"), configuration);
-        let ping = ["ping", "-c", "20", "-i", "0.02", "-W", "5"];
-        lab.right.run(&[&ping[..], &[fastlane_tests::LEFT]].concat());
-        lab.right.run(&[&ping[..], &["-6", "fd77::1"]].concat());
+        lab.right.assert_pings(20, &[fastlane_tests::LEFT]);
+        lab.right.assert_pings(20, &["fd77::1"]);
         // Fragments are Linux's already in the lane where they arrive.
-        lab.right.run(&[&ping[..], &["-s", "4000", fastlane_tests::LEFT]].concat());
+        lab.right.assert_pings(20, &["-s", "4000", fastlane_tests::LEFT]);
         let totals = all.totals();
         assert!(totals.wire("passed_packets") >= 40, "{}", totals.0);
         assert!(totals.wire("to_kernel_packets") >= 100, "{}", totals.0);

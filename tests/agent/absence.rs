@@ -90,8 +90,7 @@ fn what_a_client_had_that_ended_meanwhile_is_released() {
     agent.kill();
     macswap.kill();
     // Without its sockets the program claims nothing.
-    let ping = ["ping", "-c", "2", "-i", "0.05", "-W", "5", "-q", fastlane_tests::LEFT];
-    assert!(lab.right.run(&ping).contains(" 2 received"));
+    lab.right.assert_pings(2, &[fastlane_tests::LEFT]);
     assert_eq!(agent.pinned(), 1);
     agent.run(&lab);
     // The next application need not wait for the end of the grace period itself.

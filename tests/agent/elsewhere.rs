@@ -143,11 +143,8 @@ fn an_interface_of_the_pod_with_the_same_index_is_another_one() {
 #[track_caller]
 fn replies(lab: &Lab) {
     for address in ["10.99.0.1", "fd99::1"] {
-        let ping = ["ping", "-c", "3", "-i", "0.05", "-W", "5", "-q", address];
-        eventually(address, || {
-            let output = lab.right.attempt(&ping);
-            String::from_utf8_lossy(&output.stdout).contains(" 3 received")
-        });
+        eventually(address, || lab.right.ping(&[address]));
+        lab.right.assert_pings(3, &[address]);
     }
 }
 

@@ -24,16 +24,12 @@ fn packets_for_linux_reenter_on_their_interface() {
         let (command, session) = agent.client(&lab, "all_kernel", configuration);
         let application = Application::run(command, session);
         fastlane_tests::assert_unprivileged(&application.process);
-        let ping = ["ping", "-c", "10", "-i", "0.05", "-W", "5", "-q", LEFT];
-        assert!(lab.right.run(&ping).contains(" 10 received"));
+        lab.right.assert_pings(10, &[LEFT]);
         assert!(application.totals().wire("verdict_kernel") >= 11, "pings and ARP");
         // Re-entry follows the address of the interface.
         lab.left.run(&["ip", "link", "set", "wire0", "address", "02:00:00:00:77:55"]);
         lab.right.run(&["ip", "neighbour", "flush", "dev", "wire0"]);
-        eventually("the new address is followed", || {
-            let one = ["ping", "-c", "1", "-W", "1", "-q", LEFT];
-            lab.right.attempt(&one).status.success()
-        });
+        eventually("the new address is followed", || lab.right.ping(&[LEFT]));
         application.stop();
     }
 }
@@ -49,12 +45,9 @@ fn packets_reenter_while_the_agent_is_away_and_with_the_next_one() {
         let Some(mut agent) = Agent::start(&lab, &pools) else { return };
         let (command, session) = agent.client(&lab, "all_kernel", configuration);
         let application = Application::run(command, session);
-        let ping = ["ping", "-c", "10", "-i", "0.05", "-W", "5", "-q", LEFT];
         let ten_replies = || {
-            eventually("Linux answers ten times", || {
-                let pings = lab.right.attempt(&ping);
-                String::from_utf8_lossy(&pings.stdout).contains(" 10 received")
-            });
+            eventually("Linux answers", || lab.right.ping(&[LEFT]));
+            lab.right.assert_pings(10, &[LEFT]);
         };
         ten_replies();
         agent.kill();
@@ -65,10 +58,7 @@ fn packets_reenter_while_the_agent_is_away_and_with_the_next_one() {
             lab.right.run(&["ip", "neighbour", "flush", "dev", "wire0"]);
         };
         let replies = || {
-            eventually("the new address is followed", || {
-                let one = ["ping", "-c", "1", "-W", "1", "-q", LEFT];
-                lab.right.attempt(&one).status.success()
-            });
+            eventually("the new address is followed", || lab.right.ping(&[LEFT]));
         };
         change("02:00:00:00:77:56");
         agent.run(&lab);

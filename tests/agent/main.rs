@@ -64,8 +64,7 @@ fn an_application_without_any_capability_forwards_on_af_xdp() {
         assert_unprivileged(&macswap.process);
         assert_eq!(agent.pinned(), 1);
         // What no rule claims stays in Linux.
-        let ping = ["ping", "-c", "3", "-i", "0.05", "-W", "5", "-q", fastlane_tests::LEFT];
-        assert!(lab.right.run(&ping).contains(" 3 received"));
+        lab.right.assert_pings(3, &[fastlane_tests::LEFT]);
         macswap.stop();
     }
 }

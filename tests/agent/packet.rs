@@ -34,8 +34,7 @@ fn no_packet_is_lost_while_the_agent_is_killed_and_started_again() {
         let macswap = agent.macswap(&lab, configuration);
         kill_and_start_again(&lab, &mut agent, &macswap);
         // What no rule claims stays in Linux.
-        let ping = ["ping", "-c", "3", "-i", "0.05", "-W", "5", "-q", fastlane_tests::LEFT];
-        assert!(lab.right.run(&ping).contains(" 3 received"));
+        lab.right.assert_pings(3, &[fastlane_tests::LEFT]);
         assert_unprivileged(&macswap.process);
         controls(&lab, &agent, macswap);
     }

@@ -39,22 +39,17 @@ fn re_entry_is_redirected_to_an_interface_that_comes_back() {
     let Some(agent) = Agent::start(&lab, &pools) else { return };
     let (command, session) = agent.client(&lab, "all_kernel", configuration);
     let application = Application::run(command, session);
-    let ping = |count: &str| {
-        let words = ["ping", "-c", count, "-i", "0.05", "-W", "5", "-q", LEFT];
-        let output = lab.right.attempt(&words);
-        String::from_utf8_lossy(&output.stdout).contains(&format!(" {count} received"))
-    };
-    assert!(ping("5"));
+    lab.right.assert_pings(5, &[LEFT]);
     lab.left.run(&["ip", "link", "delete", "wire0"]);
     application.process.wait_for("the interface wire0 was removed");
     lab.join(1, LEFT_MAC);
     application.process.wait_for("reopened on wire0");
     let before = application.totals().wire("verdict_kernel");
     let end = std::time::Instant::now() + PATIENCE;
-    while !ping("1") {
+    while !lab.right.ping(&[LEFT]) {
         assert!(std::time::Instant::now() < end, "no reply: {}", application.process.stderr());
     }
-    assert!(ping("5"));
+    lab.right.assert_pings(5, &[LEFT]);
     assert!(application.totals().wire("verdict_kernel") >= before + 5);
     application.stop();
 }

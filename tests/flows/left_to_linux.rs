@@ -21,7 +21,7 @@ fn r3_other_protocols_fragments_and_first_packets_are_linuxs(tier: Tier) {
     assert!(udp.exchange().is_some());
     firewall.wait_until_fast(5353);
     let near = &firewall.routed.lab.right;
-    near.run(&["ping", "-c", "2", "-i", "0.02", "-W", "5", FAR]);
+    near.assert_pings(2, &[FAR]);
     assert!(firewall.count("linux_flow_protocol") >= 4);
     // Fragments of the flow: no rule of steering claims them, Linux translates them, and the
     // datagram arrives whole.

@@ -72,7 +72,7 @@ impl<'a> Story<'a> {
         let gnb = networks.gnb(cluster, &lines);
         let user = lines[0].split(' ').nth(1).expect("an address of a UE").to_owned();
         // The first packets have Linux find the neighbours out.
-        let answers = (0..30).any(|_| networks.ping_each(&user, 1, "0.01") == 1);
+        let answers = (0..30).any(|_| networks.ping(&user));
         assert!(answers, "{}", pod.log_of("fast"));
         Some(Self { cluster, smf, _gnb: gnb, user, _pods: pods, pod, networks, _release: release })
     }
@@ -129,8 +129,7 @@ fn images_of_both_planes_are_replaced_with_all_sessions_and_the_pod_is_drained()
     let words = format!("delete pod upf-0 --namespace={NAMESPACE} --wait=false");
     cluster.kubectl(&words);
     eventually("it is drained", || metric(pod, "upf_draining") == Some(1.0));
-    let answers = (0..3).any(|_| story.networks.ping_each(&story.user, 100, "0.01") == 100);
-    assert!(answers, "{}", pod.log_of("slow"));
+    story.networks.assert_pings(&story.user, 100);
     assert_eq!(metric(pod, "upf_sessions"), Some(SESSIONS as f64));
     let uid = pod.object()["metadata"]["uid"].clone();
     assert!(story.smf.stop().status.success());

@@ -127,9 +127,15 @@ impl Networks {
         Traffic::new(hosts, [&macs[0], &macs[1]])
     }
 
-    /// Pings the server from a UE, 100 times a second. Returns the number of replies.
-    fn ping(&self, user: &str, count: u32) -> u32 {
-        self.ping_each(user, count, "0.01")
+    /// Sends one ping to the server from a UE. Returns true if it has a response.
+    pub(crate) fn ping(&self, user: &str) -> bool {
+        self.access.ping(&["-I", user, SERVER])
+    }
+
+    /// Sends pings to the server from a UE and asserts that each has a response.
+    #[track_caller]
+    pub(crate) fn assert_pings(&self, user: &str, count: u32) {
+        self.access.assert_pings(count, &["-I", user, SERVER]);
     }
 
     /// Pings the server from a UE with this interval in seconds. Returns the number of replies.
@@ -216,15 +222,14 @@ fn pings_of_a_user_cross_a_upf_in_a_pod() {
     let user = lines[0].split(' ').nth(1).expect("an address of a UE");
     // The first packets have Linux find the neighbours out.
     let metrics = || pod.exec(&["wget", "-q", "-O-", "http://127.0.0.1:8805/metrics"]);
-    let answers = (0..30).any(|_| networks.ping(user, 1) == 1);
+    let answers = (0..30).any(|_| networks.ping(user));
     assert!(answers, "{}", metrics());
-    // A loaded machine may lose a ping, but not in each of three attempts.
-    assert!((0..3).any(|_| networks.ping(user, 100) == 100), "{}", pod.log());
+    networks.assert_pings(user, 100);
     // Neither agent nor control plane is on the way.
     release.kill();
-    assert!((0..3).any(|_| networks.ping(user, 100) == 100), "{}", pod.log());
+    networks.assert_pings(user, 100);
     cluster.kill("upf slow /etc/macswap/macswap.json .*");
-    assert!((0..3).any(|_| networks.ping(user, 100) == 100), "{}", pod.log());
+    networks.assert_pings(user, 100);
     eventually("its successor has all sessions", || metric(&pod, "upf_sessions") == Some(3.0));
     let ended = smf.stop();
     assert!(ended.status.success(), "{}", ended.stderr);

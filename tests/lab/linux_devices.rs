@@ -96,10 +96,8 @@ fn leaves_a_vrf_to_linux(mechanism: Mechanism) {
     let near = &routed.lab.right;
     let wrong = || routed.far.statistics("wire2")["rx"]["packets"].as_u64().expect("a counter");
     let before = wrong();
-    eventually("Linux answers and forwards", || {
-        near.attempt(&["ping", "-q", "-c", "1", "-W", "1", FAR]).status.success()
-    });
-    near.run(&["ping", "-q", "-c", "50", "-i", "0.02", "-W", "5", FAR]);
+    eventually("Linux answers and forwards", || near.ping(&[FAR]));
+    near.assert_pings(50, &[FAR]);
     assert_eq!(drop_count(&router, "forwarded"), 0, "by the main table");
     assert!(drop_count(&router, "linux_vrf") >= 100);
     assert!(wrong() < before + 20, "they leave by the route of the main table");

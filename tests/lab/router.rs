@@ -3,7 +3,7 @@
 
 use fastlane_tests::routed::drop_count;
 use fastlane_tests::{
-    Application, Guest, Host, Kernel, Lab, Nic, Side, binary, eventually, load_modules,
+    Application, Guest, Kernel, Lab, Nic, Side, binary, eventually, load_modules,
 };
 use serde_json::{Value, json};
 
@@ -13,12 +13,6 @@ fn port(card: &Nic, tap: &str, address: &str) -> Value {
         "driver": {"dpdk": {"device": card.address()}},
         "kernel": {"tap": {"name": tap, "addresses": [address]}},
     })
-}
-
-/// Pings from one host to an address, 100 times.
-fn pings(host: &Host, to: &str) -> bool {
-    let output = host.attempt(&["ping", "-q", "-c", "100", "-i", "0.02", "-W", "20", to]).stdout;
-    String::from_utf8_lossy(&output).contains(" 100 received")
 }
 
 #[test]
@@ -43,8 +37,9 @@ fn the_router_forwards_between_two_cards_under_dpdk() {
         lab.left.run(&["sysctl", "-qw", "net.ipv4.ip_forward=1"]);
         lab.right.run(&["ip", "route", "add", "default", "via", "10.77.0.1"]);
         far.run(&["ip", "route", "add", "default", "via", "10.78.0.1"]);
-        eventually("the hosts reach each other", || pings(&lab.right, "10.78.0.2"));
-        assert!(pings(&far, "10.77.0.2"));
+        eventually("the hosts reach each other", || lab.right.ping(&["10.78.0.2"]));
+        lab.right.assert_pings(100, &["10.78.0.2"]);
+        far.assert_pings(100, &["10.77.0.2"]);
         let forwarded = drop_count(&router, "forwarded");
         assert!(forwarded >= 350, "{forwarded} of some 400 packets by the lane");
         router.stop();

@@ -76,7 +76,7 @@ fn wait_until_dropped(
 fn wait_until_fast(router: &Application, near: &Host, to: &str) {
     eventually(&format!("pings to {to} are fast"), || {
         let before = drop_count(router, "forwarded");
-        near.run(&["ping", "-c", "20", "-i", "0.02", "-W", "5", to]);
+        near.assert_pings(20, &[to]);
         drop_count(router, "forwarded") >= before + 40
     });
 }
@@ -90,8 +90,8 @@ fn hosts_reach_each_other_and_linux_answers_for_the_router() {
         wait_until_fast(&router, near, FAR);
         wait_until_fast(&router, near, "fd78::2");
         // The router's own addresses, on either side of it.
-        near.run(&["ping", "-c", "3", "-i", "0.02", "-W", "5", "10.77.0.1"]);
-        near.run(&["ping", "-c", "3", "-i", "0.02", "-W", "5", "10.78.0.1"]);
+        near.assert_pings(3, &["10.77.0.1"]);
+        near.assert_pings(3, &["10.78.0.1"]);
         let words = ["ping", "-c", "1", "-W", "5", "-t", "1", FAR];
         let message = String::from_utf8_lossy(&near.attempt(&words).stdout).into_owned();
         assert!(
@@ -117,7 +117,7 @@ fn what_is_too_long_is_linuxs_and_an_mtu_is_followed() {
         let router = routed.start(mechanism, &[]);
         let near = &routed.lab.right;
         let long = ["ping", "-M", "do", "-s", "1372", "-c", "1", "-W", "5", FAR];
-        near.run(&["ping", "-c", "3", "-i", "0.02", "-W", "5", FAR]);
+        near.assert_pings(3, &[FAR]);
         near.run(&long);
         routed.ip("link set wire1 mtu 1300");
         wait_until_counted(&router, "linux_too_long", || {
@@ -176,7 +176,7 @@ fn a_flow_is_fast_intact_and_counted() {
     for mechanism in MECHANISMS {
         let Some(routed) = Routed::new("router-flood") else { return };
         let router = routed.start(mechanism, &[]);
-        routed.lab.right.run(&["ping", "-c", "3", "-i", "0.02", "-W", "5", FAR]);
+        routed.lab.right.assert_pings(3, &[FAR]);
         let before = counters(&router, &["--routes"]);
         let (sent, received) = flood(&routed, COUNT);
         let after = counters(&router, &["--routes"]);
@@ -220,8 +220,7 @@ fn a_device_that_linux_does_not_have_is_the_tap_that_stands_for_it() {
     routed.far.run(&["ip", "route", "add", "10.77.0.0/24", "via", "10.80.0.1"]);
     router.process.wait_for("port `b`: link up");
     let near = &routed.lab.right;
-    let ping = ["ping", "-c", "1", "-W", "1", "10.80.0.2"];
-    eventually("the first answer comes", || near.attempt(&ping).status.success());
+    eventually("the first answer comes", || near.ping(&["10.80.0.2"]));
     wait_until_fast(&router, near, "10.80.0.2");
     // The peer goes: so does its link, and the way to it.
     far.stop();

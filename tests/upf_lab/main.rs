@@ -42,21 +42,9 @@ fn crosses(links: Links, example: &'static str, wrapper: &[&str]) {
     let access = site.access();
     // The first packets have Linux find the neighbours out; and a memif peer or a bridge has only
     // just come, so that links come up and the UPF hears of them.
-    eventually("the data network answers", || {
-        access
-            .attempt(&["ping", "-c", "1", "-W", "1", "-I", users[0], site::SERVER])
-            .status
-            .success()
-    });
+    eventually("the data network answers", || access.ping(&["-I", users[0], site::SERVER]));
     let ready = site.ask("/metrics");
-    let words = ["ping", "-q", "-c", "50", "-i", "0.01", "-W", "5", "-I", users[0], site::SERVER];
-    // A loaded machine may lose a ping, but not in each of three attempts.
-    let mut output = String::new();
-    let is_complete = (0..3).any(|_| {
-        output = String::from_utf8_lossy(&access.attempt(&words).stdout).into_owned();
-        output.contains("50 packets transmitted, 50 received")
-    });
-    assert!(is_complete, "{example}: {output}");
+    access.assert_pings(50, &["-I", users[0], site::SERVER]);
 
     let page = Page::new(OCTETS);
     let (url, server) = serve(site.network(), site::SERVER, page.0.clone());

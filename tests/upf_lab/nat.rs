@@ -57,11 +57,6 @@ pub(crate) fn is_external(source: SocketAddr) -> bool {
     source.ip().to_bits() & !3 == first && source.port() >= FIRST_PORT
 }
 
-fn ping(host: &Host, words: &[&str]) -> String {
-    let output = host.attempt(&[&["ping", "-q", "-W", "2"], words].concat());
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 /// Prepares a site with NAT and a second server address.
 pub(crate) fn prepared(links: Links, example: &'static str) -> Option<Site> {
     let mut site = Site::on(links, example)?;
@@ -175,23 +170,14 @@ fn crosses_nat(links: Links, example: &'static str, lanes: usize) {
         site.upf().run(&["ip", "link", "set", "n3", "mtu", "1500"]);
     }
     let users: Vec<&str> = lines.iter().filter_map(|line| line.split(' ').nth(1)).collect();
-    eventually("the data network answers", || {
-        ping(site.access(), &["-c", "1", "-I", users[0], site::SERVER]).contains(" 1 received")
-    });
-    let words = ["-c", "50", "-i", "0.01", "-I", users[0], site::SERVER];
-    let mut output = String::new();
-    let is_complete = (0..3).any(|_| {
-        output = ping(site.access(), &words);
-        output.contains("50 packets transmitted, 50 received")
-    });
-    assert!(is_complete, "{example}: {output}");
+    eventually("the data network answers", || site.access().ping(&["-I", users[0], site::SERVER]));
+    site.access().assert_pings(50, &["-I", users[0], site::SERVER]);
     downloads(&site, users[1]);
     behaves(&site, &users);
     errors_arrive(&site, &users);
     // Nobody outside reaches a user that has not asked.
     site.network().run(&["ip", "route", "add", "10.45.0.0/16", "via", "10.6.0.1"]);
-    let output = ping(site.network(), &["-c", "2", "-W", "1", users[2]]);
-    assert!(output.contains(" 0 received"), "{output}");
+    assert!(!site.network().ping(&[users[2]]));
 
     let metrics = site.ask("/metrics");
     for line in ["upf_nat_blocks{state=\"used\"} 3", "upf_nat_block_allocations_total 3"] {

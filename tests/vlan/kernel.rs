@@ -18,7 +18,7 @@ const HERE: &str = "10.100.0.1";
 #[track_caller]
 fn meets_linux(trunk: &Trunk) {
     trunk.ping(HERE);
-    trunk.lab.left.run(&["ping", "-q", "-c", "5", "-i", "0.02", "-W", "5", NEAR]);
+    trunk.lab.left.assert_pings(5, &[NEAR]);
     let page = Page::new(1 << 20);
     let (url, thread) = serve(&trunk.lab.left, HERE, page.0.clone());
     let fetched = trunk.lab.right.attempt(&["curl", "--silent", "--max-time", "60", &url]);

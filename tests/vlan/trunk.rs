@@ -144,8 +144,7 @@ impl Trunk {
     #[track_caller]
     pub(crate) fn ping(&self, address: &str) {
         for length in ["56", "1472"] {
-            let words = ["ping", "-q", "-c", "5", "-i", "0.02", "-W", "5", "-M", "do"];
-            self.lab.right.run(&[&words[..], &["-s", length, address]].concat());
+            self.lab.right.assert_pings(5, &["-M", "do", "-s", length, address]);
         }
     }
 }

@@ -94,18 +94,19 @@ impl KernelGnb {
         self.ue.enter(tunnel).expect("the kernel takes the tunnel");
     }
 
-    /// Pings the server from a UE. Returns the number of responses.
+    /// Sends one ping to the server from a UE. Returns true if it has a response.
+    #[must_use]
+    pub fn ping(&self, session: &Session) -> bool {
+        self.ue.ping(&["-I", &session.ue.to_string(), &SERVER.to_string()])
+    }
+
+    /// Sends pings to the server from a UE and asserts that each has a response.
     ///
     /// # Panics
-    /// When `ping` reports none.
-    #[must_use]
-    pub fn ping(&self, session: &Session, count: u32) -> u32 {
-        let (count, from) = (count.to_string(), session.ue.to_string());
-        let words = ["ping", "-q", "-i", "0.02", "-W", "5", "-c", &count, "-I", &from];
-        let output = self.ue.attempt(&[&words[..], &[&SERVER.to_string()]].concat());
-        let text = String::from_utf8_lossy(&output.stdout);
-        let received = text.split(", ").find_map(|part| part.strip_suffix(" received"));
-        received.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("ping: {text}"))
+    /// When one has none.
+    #[track_caller]
+    pub fn assert_pings(&self, session: &Session, count: u32) {
+        self.ue.assert_pings(count, &["-I", &session.ue.to_string(), &SERVER.to_string()]);
     }
 
     /// Sends a page by TCP from a UE to the server and from the server to the UE. Each returns it.
