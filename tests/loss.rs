@@ -290,8 +290,8 @@ fn starts_and_stops_lose_nothing_on_af_xdp_in_native_mode() {
 }
 
 /// Starts and stops an application with memif, native or by DPDK, while its peer sends at full
-/// rate, three times at least. Asserts that each frame was received, or counted by the peer that has
-/// put it into a ring, and the same for the way back.
+/// rate, three times at least. Asserts that each frame was received, or counted by the peer that
+/// has put it into a ring, and the same for the way back.
 fn memif_across_starts_and_stops(name: &str, role: &str, is_native: bool) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(lab) = Lab::new(name, 1) else { return };
