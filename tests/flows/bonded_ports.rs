@@ -54,6 +54,6 @@ fn flows_by_a_bond_are_fast_in_the_kernel_tier() {
     while udp.exchange().is_none() {} // the bond needs a moment
     firewall.wait_until_fast(5353);
     // Both directions.
-    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    firewall.until_forwarded(2, || udp.assert_exchange());
     firewall.router.stop();
 }

@@ -21,12 +21,12 @@ fn r10_a_deleted_connection_stops_at_once(tier: Tier) {
     let rules = [RULES, MASQUERADE];
     let Some(firewall) = Firewall::with(tier, "r10", &rules, without_rejudging()) else { return };
     let udp = firewall.datagrams(5353);
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
     // What is established goes on; a new connection would be dropped.
     firewall.nft("insert rule inet firewall forward ct state new drop");
-    assert!(udp.exchange().is_some());
-    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    udp.assert_exchange();
+    firewall.until_forwarded(2, || udp.assert_exchange());
     for what in ["-D -p udp --dport 5353", "-F"] {
         if what == "-F" {
             firewall.nft("flush chain inet firewall forward");
@@ -34,7 +34,7 @@ fn r10_a_deleted_connection_stops_at_once(tier: Tier) {
                 "add rule inet firewall forward ct state established,related ct mark set 1 accept
                  add rule inet firewall forward iifname \"wire0\" accept",
             );
-            assert!(udp.exchange().is_some());
+            udp.assert_exchange();
             firewall.wait_until_fast(5353);
             firewall.nft("insert rule inet firewall forward ct state new drop");
         }
@@ -51,8 +51,8 @@ fn r10_a_deleted_connection_stops_at_once(tier: Tier) {
 fn fast_flows(firewall: &Firewall) -> [Datagrams; 2] {
     [5353, 5354].map(|port| {
         let udp = firewall.datagrams(port);
-        assert!(udp.exchange().is_some());
-        assert!(udp.exchange().is_some());
+        udp.assert_exchange();
+        udp.assert_exchange();
         firewall.wait_until_fast(port);
         udp
     })
@@ -72,7 +72,7 @@ fn r22_new_rules_judge_established_flows_again(tier: Tier) {
     assert!(firewall.flows(&["--port", "5353"]).is_empty());
     // The other flow is marked and fast again after a packet.
     eventually("the other flow is fast again", || {
-        assert!(open.exchange().is_some());
+        open.assert_exchange();
         !firewall.flows(&["--port", "5354"]).is_empty()
     });
     firewall.nft("flush chain inet firewall forward");
@@ -94,7 +94,7 @@ fn r22_new_rules_judge_the_flows_of_a_predecessor(tier: Tier) {
     assert!(offload.stderr().contains("0 flows taken over"), "{}", offload.stderr());
     assert_eq!(blocked.send(), None, "Linux drops it");
     eventually("the other flow is fast again", || {
-        assert!(open.exchange().is_some());
+        open.assert_exchange();
         !firewall.flows(&["--port", "5354"]).is_empty()
     });
     assert!(firewall.flows(&["--port", "5353"]).is_empty());
@@ -108,7 +108,8 @@ fn r22_rules_for_each_packet_leave_all_to_linux(tier: Tier) {
     // A rule for new connections only concerns no fast packet.
     firewall.nft("insert rule inet firewall forward ct state new limit rate 1000/second accept");
     eventually("both are fast again", || {
-        assert!(limited.exchange().is_some() && other.exchange().is_some());
+        limited.assert_exchange();
+        other.assert_exchange();
         !firewall.flows(&["--port", "5353"]).is_empty()
             && !firewall.flows(&["--port", "5354"]).is_empty()
     });
@@ -121,7 +122,7 @@ fn r22_rules_for_each_packet_leave_all_to_linux(tier: Tier) {
     let before = firewall.count("forwarded");
     let passed = (0..12).filter(|_| limited.send().is_some()).count();
     assert!((1..=9).contains(&passed), "{passed} of 12 packets within the limit of 8");
-    (0..5).for_each(|_| assert!(other.exchange().is_some()));
+    (0..5).for_each(|_| other.assert_exchange());
     assert_eq!(firewall.count("forwarded"), before, "all are Linux's");
     let offload = firewall.offload.as_ref().expect("it runs");
     assert!(offload.stderr().contains("nothing is fast: `limit` in rule"), "{}", offload.stderr());
@@ -133,11 +134,12 @@ fn r22_rules_for_each_packet_leave_all_to_linux(tier: Tier) {
          add rule inet firewall forward accept",
     );
     eventually("both are fast again", || {
-        assert!(limited.exchange().is_some() && other.exchange().is_some());
+        limited.assert_exchange();
+        other.assert_exchange();
         !firewall.flows(&["--port", "5353"]).is_empty()
             && !firewall.flows(&["--port", "5354"]).is_empty()
     });
-    firewall.until_forwarded(2, || assert!(limited.exchange().is_some()));
+    firewall.until_forwarded(2, || limited.assert_exchange());
     firewall.router.stop();
 }
 
@@ -147,16 +149,16 @@ fn r22_rules_for_each_packet_are_found_without_judging_again(tier: Tier) {
         return;
     };
     let [udp, _] = fast_flows(&firewall);
-    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    firewall.until_forwarded(2, || udp.assert_exchange());
     let why = || firewall.explain("udp 10.77.0.2:4000 10.78.0.2:5353");
     firewall.nft("insert rule inet firewall forward limit rate 1000/second log prefix \"seen\"");
     eventually("the rule is found", || why().starts_with("linux: `limit` in rule "));
     let before = firewall.count("forwarded");
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     assert_eq!(firewall.count("forwarded"), before, "it is Linux's");
     firewall.nft("delete table inet firewall");
     // The marks stay.
-    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    firewall.until_forwarded(2, || udp.assert_exchange());
     firewall.router.stop();
 }
 

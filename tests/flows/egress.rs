@@ -39,12 +39,12 @@ fn leaves_by_linux(firewall: &Firewall, udp: &Datagrams) {
     };
     eventually("what leaves is Linux's", || {
         let before = firewall.count(reason);
-        assert!(udp.exchange().is_some());
+        udp.assert_exchange();
         firewall.count(reason) > before
     });
     let (forwarded, left) = (firewall.count("forwarded"), firewall.count(reason));
     for _ in 0..EXCHANGES {
-        assert!(udp.exchange().is_some());
+        udp.assert_exchange();
     }
     let counted = (firewall.count("forwarded") - forwarded, firewall.count(reason) - left);
     assert_eq!(counted, (EXCHANGES, EXCHANGES));
@@ -53,9 +53,9 @@ fn leaves_by_linux(firewall: &Firewall, udp: &Datagrams) {
 fn r30_packets_that_traffic_control_sees_are_linuxs(tier: Tier) {
     let Some(firewall) = Firewall::new(tier, "r30", &[RULES]) else { return };
     let udp = firewall.datagrams(5353);
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
-    let is_fast = || firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    let is_fast = || firewall.until_forwarded(2, || udp.assert_exchange());
     is_fast();
     // A discipline that only queues, as Linux gives interfaces by itself.
     tc(&firewall, "qdisc replace dev wire1 root pfifo");
@@ -99,9 +99,9 @@ fn the_kernel_tier_disregards_traffic_control_on_request() {
     offload.wait_for("router offload: running");
     firewall.offload = Some(offload);
     let udp = firewall.datagrams(5353);
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
-    let is_fast = || firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    let is_fast = || firewall.until_forwarded(2, || udp.assert_exchange());
     is_fast();
     tc(&firewall, "qdisc replace dev wire1 root tbf rate 100mbit burst 100k latency 50ms");
     // The slow path looks every second.
@@ -116,7 +116,7 @@ fn r30_packets_that_ipsec_policies_cover_are_linuxs(tier: Tier) {
     let udp = firewall.datagrams(5353);
     let other = firewall.datagrams(5354);
     for (udp, port) in [(&udp, 5353), (&other, 5354)] {
-        assert!(udp.exchange().is_some());
+        udp.assert_exchange();
         firewall.wait_until_fast(port);
     }
     let selector = "src 0.0.0.0/0 dst 10.78.0.2/32 proto udp dport 5353 dir out";
@@ -127,11 +127,11 @@ fn r30_packets_that_ipsec_policies_cover_are_linuxs(tier: Tier) {
     ));
     firewall.wait_until_slow(5353);
     for _ in 0..EXCHANGES {
-        assert!(udp.exchange().is_some());
+        udp.assert_exchange();
     }
     assert!(firewall.flows(&["--port", "5353"]).is_empty(), "it stays Linux's");
     assert!(!firewall.flows(&["--port", "5354"]).is_empty(), "others stay fast");
-    let from = udp.exchange().expect("it passes Linux");
+    let from = udp.source();
     let explained = firewall.explain(&format!("udp {from} {}", udp.to));
     assert!(explained.contains("linux: an IPsec policy"), "{explained}");
     // One that drops holds at once, as it does for packets that pass Linux.
@@ -140,8 +140,8 @@ fn r30_packets_that_ipsec_policies_cover_are_linuxs(tier: Tier) {
     firewall.routed.ip(&format!("xfrm policy add {selector} action block"));
     firewall.wait_until_slow(5353);
     assert!(udp.send().is_none(), "Linux drops it");
-    assert!(other.exchange().is_some());
+    other.assert_exchange();
     firewall.routed.ip("xfrm policy flush");
-    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    firewall.until_forwarded(2, || udp.assert_exchange());
     firewall.router.stop();
 }

@@ -441,10 +441,9 @@ impl Firewall {
         let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let far = self.routed.far.enter(|| UdpSocket::bind(to).expect("a free port"));
         let near = self.routed.lab.right.enter(|| UdpSocket::bind(any).expect("a socket"));
-        for socket in [&near, &far] {
-            socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
-        }
-        Datagrams { near, far, to }
+        let datagrams = Datagrams { near, far, to };
+        datagrams.set_timeout(SHORT);
+        datagrams
     }
 }
 
@@ -497,6 +496,9 @@ pub(crate) fn transfer(from: &mut TcpStream, to: &mut TcpStream, length: usize) 
     });
 }
 
+/// Time after which a datagram that may be lost is.
+const SHORT: Duration = Duration::from_secs(1);
+
 /// UDP sockets of both hosts.
 pub(crate) struct Datagrams {
     pub(crate) near: UdpSocket,
@@ -522,6 +524,30 @@ impl Datagrams {
         let (length, back) = self.near.recv_from(&mut [0; 64]).ok()?;
         assert_eq!((length, back), (4, self.to));
         Some(from)
+    }
+
+    /// Sends a datagram to the far host and one back. Returns its source there.
+    ///
+    /// # Panics
+    /// When one of them is lost.
+    #[track_caller]
+    pub(crate) fn source(&self) -> SocketAddr {
+        self.set_timeout(PATIENCE);
+        let from = self.exchange().expect("none is lost");
+        self.set_timeout(SHORT);
+        from
+    }
+
+    /// Asserts that a datagram reaches the far host, and one comes back.
+    #[track_caller]
+    pub(crate) fn assert_exchange(&self) {
+        let _ = self.source();
+    }
+
+    fn set_timeout(&self, timeout: Duration) {
+        for socket in [&self.near, &self.far] {
+            socket.set_read_timeout(Some(timeout)).expect("a timeout");
+        }
     }
 }
 

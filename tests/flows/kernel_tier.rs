@@ -107,9 +107,9 @@ fn a_port_that_cannot_be_attached_does_not_keep_others_from_being_followed() {
     let rules = [RULES, &masquerade];
     let Some(firewall) = Firewall::new(Tier::Kernel, "busy", &rules) else { return };
     let udp = firewall.datagrams_at("10.79.0.2:5353".parse().expect("an address"));
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
-    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    firewall.until_forwarded(2, || udp.assert_exchange());
     let other = occupy_wire1(&firewall);
     let stderr = || firewall.offload.as_ref().expect("it runs").stderr();
     let busy = "another XDP program is attached to `wire1`";
@@ -120,7 +120,7 @@ fn a_port_that_cannot_be_attached_does_not_keep_others_from_being_followed() {
     firewall.routed.router().run(&words.collect::<Vec<_>>());
     eventually("what leaves is Linux's", || {
         let before = firewall.count("linux_not_our_port");
-        assert!(udp.exchange().is_some());
+        udp.assert_exchange();
         firewall.count("linux_not_our_port") > before
     });
     std::thread::sleep(Duration::from_secs(2));
@@ -137,9 +137,9 @@ fn a_port_that_cannot_be_attached_does_not_keep_others_from_being_followed() {
 fn packets_are_linuxs_while_a_rule_selects_them_by_mark() {
     let Some(firewall) = Firewall::new(Tier::Kernel, "rules", &[RULES]) else { return };
     let udp = firewall.datagrams(5353);
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
-    let is_fast = || firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    let is_fast = || firewall.until_forwarded(2, || udp.assert_exchange());
     is_fast();
     // A rule by what the program's lookup knows.
     firewall.routed.ip("rule add from 10.77.0.0/24 iif wire0 lookup main");
@@ -171,9 +171,9 @@ fn packets_are_linuxs_while_a_rule_selects_them_by_mark() {
 fn a_recreated_interface_joins_again(tier: Tier, story: &str) {
     let Some(firewall) = Firewall::new(tier, story, &[RULES]) else { return };
     let udp = firewall.datagrams(5353);
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
-    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    firewall.until_forwarded(2, || udp.assert_exchange());
     firewall.routed.ip("link del wire1");
     assert_eq!(udp.send(), None, "there is no link");
     firewall.routed.join("wire1", 1);
@@ -213,20 +213,20 @@ fn packets_to_a_port_of_lanes_are_linuxs() {
 fn flows_by_an_interface_that_does_not_transmit_are_linuxs() {
     let Some(firewall) = Firewall::new(Tier::Kernel, "mute", &[RULES]) else { return };
     let udp = firewall.datagrams(5353);
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
-    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    firewall.until_forwarded(2, || udp.assert_exchange());
     firewall.routed.far.run(&["ethtool", "-K", "wire1", "gro", "off"]);
     eventually("the slow path notices it", || {
         let _ = udp.exchange();
         firewall.count("linux_not_our_port") > 0
     });
-    assert!(udp.exchange().is_some(), "by Linux");
+    udp.assert_exchange();
     let offload = firewall.offload.as_ref().expect("it runs");
     let message = "flows by `wire1` are left to Linux: it does not transmit redirected frames";
     assert!(offload.stderr().contains(message), "{}", offload.stderr());
     firewall.routed.far.run(&["ethtool", "-K", "wire1", "gro", "on"]);
-    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    firewall.until_forwarded(2, || udp.assert_exchange());
     firewall.router.stop();
 }
 

@@ -18,7 +18,7 @@ for_each_tier!(
 fn r3_other_protocols_fragments_and_first_packets_are_linuxs(tier: Tier) {
     let Some(firewall) = Firewall::new(tier, "r3", &[RULES, MASQUERADE]) else { return };
     let udp = firewall.datagrams(5353);
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
     let near = &firewall.routed.lab.right;
     near.assert_pings(2, &[FAR]);
@@ -44,7 +44,7 @@ fn r3_other_protocols_fragments_and_first_packets_are_linuxs(tier: Tier) {
 fn r4_the_time_to_live_expires_in_linux_and_is_one_less_beyond(tier: Tier) {
     let Some(firewall) = Firewall::new(tier, "r4", &[RULES, MASQUERADE]) else { return };
     let udp = firewall.datagrams(5353);
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
     let mut wire = firewall
         .routed
@@ -96,7 +96,7 @@ fn r5_packets_beyond_the_mtu_of_their_route_are_linuxs(tier: Tier) {
 fn r21_a_discarding_route_is_never_fast(tier: Tier) {
     let Some(firewall) = Firewall::new(tier, "r21", &[RULES]) else { return };
     let udp = firewall.datagrams(5353);
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
     for kind in ["blackhole", "unreachable", "prohibit"] {
         firewall.routed.ip(&format!("route add {kind} {FAR}/32"));
@@ -122,13 +122,13 @@ fn r21_a_discarding_route_is_never_fast(tier: Tier) {
 fn r26_a_packet_by_another_interface_than_the_route_back_is_linuxs(tier: Tier) {
     let Some(firewall) = Firewall::new(tier, "r26", &[RULES]) else { return };
     let udp = firewall.datagrams(5353);
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
-    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    firewall.until_forwarded(2, || udp.assert_exchange());
     // The far host now replies by wire2: Linux permits that, the lanes leave it to Linux.
     firewall.routed.far.run(&["ip", "route", "add", "10.77.0.0/24", "via", "10.79.0.1"]);
     let before = (firewall.count("forwarded"), firewall.count("linux_flow_interface"));
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     let after = (firewall.count("forwarded"), firewall.count("linux_flow_interface"));
     assert_eq!(after, (before.0 + 1, before.1 + 1));
     firewall.router.stop();

@@ -80,7 +80,7 @@ fn flow(firewall: &Firewall) -> Datagrams {
     firewall.routed.far.run(&["ip", "address", "add", "10.100.0.1/32", "dev", "lo"]);
     firewall.routed.ip("route add 10.100.0.0/16 via 10.78.0.2");
     let udp = firewall.datagrams_at("10.100.0.1:5353".parse().unwrap());
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
     udp
 }
@@ -188,7 +188,7 @@ fn r12_a_flow_leaves_by_the_exit_that_linux_selects(tier: Tier) {
         let flows: Vec<Datagrams> = (6000..6016)
             .map(|port| {
                 let udp = firewall.datagrams_at((address, port).into());
-                assert!(udp.exchange().is_some());
+                udp.assert_exchange();
                 firewall.wait_until_fast(port);
                 udp
             })
@@ -229,10 +229,10 @@ table inet exits {
             firewall.routed.router().run(&shaping.split(' ').collect::<Vec<_>>());
         }
         let udp = flow(&firewall);
-        let before = udp.exchange().expect("both arrive");
+        let before = udp.source();
         // What arrives by that link is fast all the same.
         firewall.until_forwarded(if is_shaped { 1 } else { 2 }, || {
-            assert!(udp.exchange().is_some());
+            udp.assert_exchange();
         });
         firewall.routed.ip(&format!("route replace 10.100.0.0/16 via {}", hop_address(2)));
         let mut taps = Taps::open(&firewall.routed.far);
@@ -256,7 +256,7 @@ fn r12_a_flow_that_linux_has_for_its_new_exit_is_explained(tier: Tier) {
     let Some(firewall) = Firewall::with(tier, "r12-explain", &[RULES], settings) else { return };
     let udp = flow(&firewall);
     firewall.routed.add_hops();
-    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    firewall.until_forwarded(2, || udp.assert_exchange());
     let from = udp.near.local_addr().unwrap().port();
     let explain = || firewall.explain(&format!("udp 10.77.0.2:{from} {}", udp.to));
     assert!(explain().starts_with(firewall.tier_name()), "{}", explain());

@@ -137,7 +137,7 @@ fn r27_r28_nothing_is_lost_or_doubled_while_flows_come_and_go(tier: Tier) {
     let rules = [RULES, MASQUERADE];
     let Some(mut firewall) = Firewall::new(tier, "r28", &rules) else { return };
     let udp = firewall.datagrams(5353);
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
     let (connection, mut writer) = firewall.routed.router().enter(|| {
         let groups = Groups { new: false, rules: false };
@@ -190,7 +190,7 @@ fn r18_flows_survive_the_slow_path_and_its_successor_adopts_them(tier: Tier) {
     tcp.exchange(1000);
     firewall.wait_until_fast(8080);
     let udp = firewall.datagrams(5353);
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
     let rounds = if std::env::var_os("FASTLANE_SOAK").is_some() { 20 } else { 4 };
     during_stream(&mut firewall, &udp, |firewall, _| {
@@ -229,7 +229,7 @@ fn r18_flows_survive_the_slow_path_and_its_successor_adopts_them(tier: Tier) {
 fn r18_a_flow_whose_events_are_lost_is_not_adopted(tier: Tier) {
     let Some(mut firewall) = Firewall::new(tier, "r18-lost", &[RULES, MASQUERADE]) else { return };
     let udp = firewall.datagrams(5353);
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
     firewall.kill_offload();
     // The connection is deleted and begins again while Linux reports nothing.
@@ -242,11 +242,11 @@ fn r18_a_flow_whose_events_are_lost_is_not_adopted(tier: Tier) {
     let _ = udp.exchange();
     firewall.routed.set("netfilter/nf_conntrack_events", "2");
     firewall.start_offload();
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_slow(5353);
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(firewall.flows(&[]), Vec::<String>::new());
-    assert!(udp.exchange().is_some(), "by Linux");
+    udp.assert_exchange();
     firewall.router.stop();
 }
 
@@ -326,12 +326,12 @@ pub(super) fn r20_packets_are_counted_once_by_the_tier_or_by_linux(tier: Tier) {
     let udp = firewall.datagrams(5353);
     let mut sent = 0;
     while firewall.flows(&["--port", "5353"]).is_empty() {
-        assert!(udp.exchange().is_some());
+        udp.assert_exchange();
         sent += 1;
     }
     firewall.until_forwarded(500, || {
         for _ in 0..500 {
-            assert!(udp.exchange().is_some());
+            udp.assert_exchange();
             sent += 1;
         }
     });

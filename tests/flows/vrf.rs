@@ -15,9 +15,9 @@ fn the_kernel_tier_leaves_a_vrf_to_linux() {
     load_modules(&["vrf"]);
     let firewall = Firewall::new(Tier::Kernel, "vrf", &[RULES]).expect("the guest allows it");
     let udp = firewall.datagrams(5353);
-    assert!(udp.exchange().is_some());
+    udp.assert_exchange();
     firewall.wait_until_fast(5353);
-    firewall.until_forwarded(2, || assert!(udp.exchange().is_some()));
+    firewall.until_forwarded(2, || udp.assert_exchange());
     firewall.routed.ip("link add red type vrf table 10");
     firewall.routed.ip("link set red up");
     for interface in ["wire0", "wire1"] {
@@ -36,7 +36,8 @@ fn the_kernel_tier_leaves_a_vrf_to_linux() {
     eventually("Linux forwards", || other.exchange().is_some());
     let before = firewall.count("forwarded");
     for _ in 0..EXCHANGES {
-        assert!(other.exchange().is_some() && udp.exchange().is_some());
+        other.assert_exchange();
+        udp.assert_exchange();
     }
     assert_eq!(firewall.count("forwarded"), before);
     for interface in ["wire0", "wire1"] {

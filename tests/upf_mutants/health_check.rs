@@ -56,16 +56,16 @@ impl HealthCheck {
     /// Asserts that a session forwards all packets in both directions.
     #[track_caller]
     pub(crate) fn assert_forwards(&mut self, lab: &UpfLab, session: &Session) {
-        let mut traffic = lab.traffic();
-        let received = self.while_responding(|| {
+        let (received, offered) = self.while_responding(|| {
+            let mut traffic = lab.traffic();
             for _ in 0..PACKETS {
                 traffic.send_uplink(session);
                 traffic.send_downlink(session);
             }
-            traffic.collect().map(|it| it.len() as u64)
+            (traffic.collect().map(|it| it.len() as u64), traffic.offered)
         });
-        assert_eq!(received, traffic.offered, "session {}: uplink, downlink", session.cp_seid);
-        self.offered += traffic.offered.iter().sum::<u64>();
+        assert_eq!(received, offered, "session {}: uplink, downlink", session.cp_seid);
+        self.offered += offered.iter().sum::<u64>();
     }
 
     /// Returns what a closure returns, and responds to the UPF meanwhile: it ends an association

@@ -131,6 +131,12 @@ enum Phase {
     Closed,
 }
 
+/// Has the compiler move the branch that calls it out of line, so that what a plain turn runs lies
+/// in one piece (docs/why/0019).
+#[cold]
+#[inline]
+fn outline() {}
+
 impl<A: App> Lane<A> {
     /// Creates a lane. It allocates all memory that the lane uses.
     pub fn new(app: A, config: LaneConfig) -> Self {
@@ -173,6 +179,7 @@ impl<A: App> Lane<A> {
             self.has_layers = self.egress.begin_observer() || self.has_lasting_layers;
         }
         if self.has_layers {
+            outline();
             let Some(begun) = self.begin_layers() else { return 0 };
             work = begun;
         }
@@ -182,6 +189,7 @@ impl<A: App> Lane<A> {
             slot += 1;
         }
         if self.has_layers {
+            outline();
             let is_due = work == 0 || self.turn.number().is_multiple_of(KERNEL_TURNS);
             work += self.egress.relay_from_kernel(is_due, &mut self.burst, &mut self.turn.pool);
         }
@@ -189,6 +197,7 @@ impl<A: App> Lane<A> {
         work += self.resume();
         work += self.turn.outbox.len();
         if !self.turn.outbox.is_empty() {
+            outline();
             let Turn { outbox, pool, hold, .. } = &mut self.turn;
             self.egress.dispatch_uncounted(0, outbox, pool, hold);
         }
@@ -199,6 +208,7 @@ impl<A: App> Lane<A> {
             work += usize::from(self.publish_if_due(work == 0));
         }
         if self.has_layers {
+            outline();
             self.turn.end_turn();
         } else if self.turn.hold.was_used() {
             self.begin_holding();
@@ -324,9 +334,11 @@ impl<A: App> Lane<A> {
         let count = self.burst.len();
         slot.has_received = count > 0;
         if count == 0 {
+            outline();
             return Some(0);
         }
         if self.has_layers {
+            outline();
             let is_full = self.burst.room() == 0;
             let congestion = if is_full { slot.queue.congestion() } else { Congestion::None };
             self.egress.note_arrivals(count, congestion);
