@@ -44,3 +44,39 @@ pub fn assert_responses(count: u32, output: &str) {
     let first: Vec<u32> = (1..=count.max(numbers.len() as u32)).collect();
     assert_eq!(numbers, first, "of {count} pings at least: {output}");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::assert_responses;
+
+    /// Returns what ping prints for these responses, after a request that a router has refused.
+    fn output(numbers: &[u32]) -> String {
+        let refused = "From 10.77.0.1 icmp_seq=1 Destination Host Unreachable\n".to_owned();
+        let line =
+            |number| format!("64 bytes from 10.77.0.2: icmp_seq={number} ttl=64 time=1 ms\n");
+        refused + &numbers.iter().map(line).collect::<String>()
+    }
+
+    #[test]
+    fn responses_behind_the_last_one_wanted_are_no_fault() {
+        assert_responses(2, &output(&[2, 1, 3]));
+    }
+
+    #[test]
+    #[should_panic(expected = "of 2 pings at least")]
+    fn a_lost_one_is_found_though_another_has_come_for_it() {
+        assert_responses(2, &output(&[1, 3]));
+    }
+
+    #[test]
+    #[should_panic(expected = "of 2 pings at least")]
+    fn a_response_that_comes_twice_is_found() {
+        assert_responses(2, &output(&[1, 2, 2]));
+    }
+
+    #[test]
+    #[should_panic(expected = "of 2 pings at least")]
+    fn an_end_without_all_is_found() {
+        assert_responses(2, &output(&[1]));
+    }
+}
