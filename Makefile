@@ -94,6 +94,7 @@ check: install-packages ## Format, lints, generated files, licences, the other a
 	$(CARGO) run --quiet -p macswap -- --schema | diff -u fastlane.schema.json -
 	$(CARGO) run --quiet -p upf -- schema | diff -u apps/upf/upf.schema.json -
 	$(CARGO) run --quiet -p fastlane-cli -- agent --schema | diff -u agent.schema.json -
+	bench/index | diff -u bench/results/README.md -
 	k8s/values-schema | diff -u k8s/chart/values.schema.json -
 	for name in fastlane upf; do \
 		k8s/dashboards $$name | diff -u k8s/chart/dashboards/$$name.json - || exit 1; done
@@ -107,6 +108,7 @@ bench: install-packages ## The figures: cost of the framework, rivals, idle poli
 	crates/dpdk/plugin/build $(BUILT)/release
 	$(AS_ROOT) $(BUILT)/release/fastlane-bench
 	$(AS_ROOT) bench/upf-control --programs $(BUILT)/release --results bench/results
+	bench/index --write
 
 bless-instructions: install-packages ## Commits to the instructions per packet as they are now: make bless-instructions ROWS=burst-32
 	$(CARGO) run --quiet --release -p fastlane-bench --bin instructions --no-default-features -- bless bench/instructions.json $(ROWS)

@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fastlane_measure::machine::{self, Machine, load_average};
+use fastlane_measure::machine::{self, Machine, free_huge_pages, load_average};
 pub use fastlane_measure::statistics::Spread;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +34,10 @@ pub struct Report {
     pub processors: usize,
     /// Version of Linux.
     pub linux: String,
+    /// Free huge pages at the start in MiB, which programs on DPDK use if there are enough. Older
+    /// reports do not say it.
+    #[serde(default)]
+    pub huge_pages_mib: Option<u64>,
     /// Load average over a minute, before and after the run.
     pub load: [f64; 2],
     /// Number of pairs of slices.
@@ -156,6 +160,7 @@ impl Report {
             processor,
             processors,
             linux,
+            huge_pages_mib: Some(free_huge_pages()),
             load: [load_average(); 2],
             pairs: effort.pairs,
             slice_ms: effort.slice.as_millis() as u64,
@@ -258,6 +263,7 @@ mod tests {
         let read: Report = serde_json::from_reader(File::open(json).unwrap()).unwrap();
         assert_eq!(read.figures[0].series[0].values, [[5.0]]);
         assert_eq!(read.comparisons[0].verdict, Some(Verdict::Holds));
+        assert_eq!(read.huge_pages_mib, report.huge_pages_mib);
         assert_eq!(read.comparisons[0].estimate.value, 1.0);
         assert!(std::fs::read_to_string(svg).unwrap().ends_with("</svg>\n"));
         // Another run that began in the same second.

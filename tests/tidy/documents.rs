@@ -55,6 +55,16 @@ fn links_and_named_files_exist() {
 }
 
 #[test]
+fn the_index_of_results_has_every_run() {
+    let output = Command::new(root().join("bench/index")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let committed = std::fs::read(root().join("bench/results/README.md")).unwrap();
+    assert!(committed == output.stdout, "run bench/index --write");
+    let index = String::from_utf8(committed).unwrap();
+    assert!(index.matches("\n| [").count() > 1000, "{} rows", index.matches("\n| [").count());
+}
+
+#[test]
 fn paths_of_recipes_exist() {
     let mut wrong = Vec::new();
     for path in ["ARCHITECTURE.md", "apps/upf/ARCHITECTURE.md"] {

@@ -17,11 +17,13 @@ pub fn tables(report: &Report) -> String {
 fn write(text: &mut String, report: &Report) -> fmt::Result {
     writeln!(
         text,
-        "{} at {}: {} x {}, Linux {}, load {:.1} to {:.1}; {} pairs of slices of {} ms.",
+        "{} at {}: {} x {}, {} MiB of huge pages, Linux {}, load {:.1} to {:.1}; {} pairs of \
+         slices of {} ms.",
         report.date,
         report.revision,
         report.processors,
         report.processor,
+        report.huge_pages_mib.unwrap_or(0),
         report.linux,
         report.load[0],
         report.load[1],

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use fastlane_measure::machine::free_huge_pages;
+
 /// Memory of each program in megabytes.
 const MEMORY: u64 = 64;
 /// CPU that moves packets; everything else runs on CPU 0.
@@ -59,19 +61,10 @@ impl Drop for Eal {
 /// Returns the memory arguments: huge pages if the machine has them.
 #[must_use]
 pub fn memory() -> Vec<String> {
-    let words = match huge_pages() {
+    // Enough for the programs of three contenders.
+    let words = match free_huge_pages() >= 3 * MEMORY {
         true => format!("-m {MEMORY} --in-memory"),
         false => format!("-m {} --no-huge", 2 * MEMORY),
     };
     words.split(' ').map(str::to_owned).collect()
-}
-
-/// Returns true if there are enough free huge pages for three programs.
-fn huge_pages() -> bool {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let number = |key: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(key));
-        line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
-    };
-    number("HugePages_Free:") * number("Hugepagesize:") >= 3 * MEMORY * 1024
 }

@@ -41,6 +41,17 @@ pub fn load_average() -> f64 {
     text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(f64::NAN)
 }
 
+/// Returns the free huge pages of the default size in MiB (proc_meminfo(5)).
+#[must_use]
+pub fn free_huge_pages() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let number = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key));
+        line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    number("HugePages_Free:") * number("Hugepagesize:") / 1024
+}
+
 /// Returns the current time formatted by [`date`].
 #[must_use]
 pub fn today() -> String {
