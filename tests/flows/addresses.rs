@@ -229,10 +229,10 @@ fn r11_one_way_udp_is_fast_only_if_configured(tier: Tier) {
         let flows = json!({ "capacity": 1024, "one-way": one_way });
         let Some(firewall) = Firewall::with(tier, "r11", &[&marks], flows) else { return };
         let udp = firewall.datagrams(5353);
-        assert!(udp.send().is_some());
+        udp.assert_sent();
         if one_way {
             firewall.wait_until_fast(5353);
-            firewall.until_forwarded(10, || (0..10).for_each(|_| assert!(udp.send().is_some())));
+            firewall.until_forwarded(10, || (0..10).for_each(|_| udp.assert_sent()));
             // The reply is judged by the rules and seen by the tracking, and is fast from then on.
             let listed = || firewall.conntrack("-L -p udp --dport 5353");
             assert!(listed().contains("[UNREPLIED]"), "{}", listed());
@@ -242,7 +242,7 @@ fn r11_one_way_udp_is_fast_only_if_configured(tier: Tier) {
                 (0..10).for_each(|_| udp.assert_exchange());
             });
         } else {
-            (0..10).for_each(|_| assert!(udp.send().is_some()));
+            (0..10).for_each(|_| udp.assert_sent());
             assert_eq!(firewall.count("forwarded"), 0);
             let statistics = firewall.statistics();
             assert_eq!(statistics["offload_flows"], 0, "{statistics:?}");

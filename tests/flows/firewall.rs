@@ -538,6 +538,15 @@ impl Datagrams {
         from
     }
 
+    /// Asserts that a datagram reaches the far host.
+    #[track_caller]
+    pub(crate) fn assert_sent(&self) {
+        self.set_timeout(PATIENCE);
+        let from = self.send();
+        self.set_timeout(SHORT);
+        from.expect("it is not lost");
+    }
+
     /// Asserts that a datagram reaches the far host, and one comes back.
     #[track_caller]
     pub(crate) fn assert_exchange(&self) {

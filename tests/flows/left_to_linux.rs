@@ -50,7 +50,7 @@ fn r4_the_time_to_live_expires_in_linux_and_is_one_less_beyond(tier: Tier) {
         .routed
         .far
         .enter(|| fastlane_testing::namespace::Wire::open("wire1").expect("a raw socket"));
-    assert!(udp.send().is_some());
+    udp.assert_sent();
     let is_it = |frame: &Vec<u8>| frame.get(23) == Some(&17) && frame[36..38] == [0x14, 0xe9];
     let mut frames = std::iter::from_fn(|| wire.receive(std::time::Duration::from_secs(5)));
     let frame = frames.find(is_it).expect("the datagram");
