@@ -159,8 +159,7 @@ LONGER_THAN_THE_PAUSE = 90
 def initiated(lab):
     """6.2.6.3, 6.4: the same request N1 times, T1 apart; when the peer answers at last there is an
     association, in which sessions can be established."""
-    smf = lab.add_smf("10.40.0.9")
-    smf.is_deaf_to_setup = True
+    smf = lab.add_smf("10.40.0.9", is_deaf_to_setup=True)
     # Who was late for one of them sees the next one come early: that does not happen every time.
     for _ in range(4):
         request, gaps = series(lab, smf)

@@ -19,9 +19,10 @@ MADE_UP = 1 << 23
 
 
 class Smf:
-    """An SMF with one address and one Node ID. A thread responds to requests of the UPF."""
+    """An SMF with one address and one Node ID. A thread responds to requests of the UPF, from the
+    start, so a UPF that sets up associations itself may be faster than the next line."""
 
-    def __init__(self, lab, address, upf=None, name=None):
+    def __init__(self, lab, address, upf=None, name=None, is_deaf_to_setup=False):
         self.lab, self.address, self.name = lab, address, name or address
         self.upf = (upf or lab["n4"], PORT)
         self.started = int(time.time()) + 2_208_988_800
@@ -31,7 +32,7 @@ class Smf:
         # Session reports that were taken, by sequence number.
         self.reported = set()
         self.arrived = threading.Condition()
-        self.is_silent = self.is_deaf_to_setup = False
+        self.is_silent, self.is_deaf_to_setup = False, is_deaf_to_setup
         self.heartbeats = 0
         # How session reports are answered: a function of the request that makes the answer.
         self.on_report = accept_report
