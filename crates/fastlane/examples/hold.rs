@@ -8,7 +8,7 @@
 //! ```sh
 //! cd crates/fastlane/examples
 //! cargo run --example hold -- hold.json
-//! nc -u 127.0.0.1 7004                    # the first lines return after a second, in order
+//! socat - UDP:127.0.0.1:7004              # the first lines return after a second, in order
 //! ```
 //! `lanes.hold` limits the number of held packets. Packets beyond it are dropped and counted.
 

@@ -5,10 +5,13 @@
 //! cargo run --example macswap -- macswap.json          # 64 packets in memory, until Ctrl-C
 //! cargo run --example macswap -- --check macswap.json  # prints the meaning, opens nothing
 //! ```
-//! Another mechanism is another word of the configuration. As root, on a network interface:
+//! Another mechanism is another word of the configuration. As root, on a network interface, where
+//! the rule leaves all other packets to Linux. Without a rule each frame is swapped, also those of
+//! your ssh session:
 //!
 //! ```sh
-//! macswap macswap.json --set ports.wire.driver='{"af-xdp": {"interface": "eth0"}}'
+//! macswap macswap.json --set ports.wire.driver='{"af-xdp": {"interface": "eth0"}}' \
+//!     --set ports.wire.steer='[{"udp-port": 2152}]'
 //! ```
 
 use fastlane::{Packet, Verdict, wire::Ethernet};

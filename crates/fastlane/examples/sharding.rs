@@ -7,9 +7,9 @@
 //! ```sh
 //! cd crates/fastlane/examples
 //! cargo run --example sharding -- sharding.json            # two CPUs: 0 and 1
-//! nc -u 127.0.0.1 7005                                     # the first ten lines return
+//! socat - UDP:127.0.0.1:7005                               # the first ten lines return
 //! fastlane top sharding                                    # packets by lane
-//! fastlane shards sharding --move 7=1                      # moves a shard, in order
+//! fastlane shards sharding --move 7=0                      # moves a shard, in order
 //! ```
 //! A field of the packet is a key as well, without code:
 //! `"lane-by": { "key": { "field": "source-address" } }`, or `"flow"`.

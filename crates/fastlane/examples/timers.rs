@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cd crates/fastlane/examples
-//! nc -u -l 127.0.0.1 7003 &                           # prints the datagrams
+//! socat -u UDP-RECV:7003,bind=127.0.0.1 - &            # prints the datagrams (apt: socat)
 //! cargo run --example timers -- timers.json
 //! cargo run --example timers -- timers.json --set app.period-ms=10
 //! ```

@@ -1,6 +1,6 @@
 //! Fastlane: a framework for network fast paths. The packet code is written once; one word of the
-//! configuration selects the driver (AF_XDP, DPDK, memif, ...). Traffic that no rule claims stays
-//! in Linux.
+//! configuration selects the driver (AF_XDP, DPDK, memif, ...). Traffic that no rule of a port
+//! claims stays in Linux; a port without rules claims all.
 //!
 //! # First application
 //! An application is a function from a packet to a verdict:
@@ -25,7 +25,14 @@
 //! configuration names the ports:
 //!
 //! ```json
-//! { "ports": { "wire": { "driver": { "af-xdp": { "interface": "eth0" } } } } }
+//! {
+//!   "ports": {
+//!     "wire": {
+//!       "driver": { "af-xdp": { "interface": "eth0" } },
+//!       "steer": [ { "udp-port": 2152 } ]
+//!     }
+//!   }
+//! }
 //! ```
 //!
 //! # Fast path and slow path

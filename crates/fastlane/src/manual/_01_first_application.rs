@@ -23,11 +23,15 @@
 //!
 //! | verdict | effect |
 //! |---|---|
-//! | `Kernel` (default) | Linux gets the packet as if it had just arrived on the interface |
+//! | `Kernel` (default) | Linux gets the packet (below) |
 //! | `Drop` | the frame returns to the pool |
 //! | `Reflect` | the packet leaves by the port on which it arrived |
 //! | `Forward(port)` | it leaves by another port of the lane |
 //! | `Hold(key)` | the lane buffers it until [`Turn::resume`](crate::Turn::resume) |
+//!
+//! On af-xdp and af-packet, Linux gets a packet labelled `Kernel` as if it had just arrived on the
+//! interface. On other drivers the port needs `"kernel": {"tap": {}}`. Without it the packet is
+//! dropped and counted as `drop_no_kernel_peer`.
 //!
 //! The closure passed to [`main`](crate::main) is the factory. It runs once for each lane, before
 //! any port is open, and creates the instance of that lane. No other thread uses the instance, so
@@ -44,8 +48,8 @@
 //!   }
 //! }
 //! ```
-//! `steer` selects the packets that the application sees; Linux keeps all others. The program
-//! checks a configuration with `--check`, and changes one value for a trial with `--set`:
+//! `steer` selects the packets that the application sees; Linux keeps all others. Without `steer`
+//! the application gets every frame of the port, also those of your ssh session. The program checks a configuration with `--check`, and changes one value for a trial with `--set`:
 //!
 //! ```sh
 //! discard --check discard.json

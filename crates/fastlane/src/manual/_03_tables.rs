@@ -12,8 +12,9 @@
 //! | longest prefix | IPv4 or IPv6 address | `lpm4`, `lpm6` | `lpm4_writer`, `lpm6_writer` |
 //! | classifier | first rule that matches a packet | `classifier` | `classifier_writer` |
 //!
-//! The configuration gives the capacity: `"tables": { "users": { "capacity": 1024 } }`. Memory is
-//! allocated once, at start. Keys and values are plain data without padding. Both sides name the
+//! The configuration names each table with its capacity, which is ignored for a record:
+//! `"tables": { "users": { "capacity": 1024 }, "limits": { "capacity": 1 } }`. Memory is allocated
+//! once, at start. Keys and values are plain data without padding. Both sides name the
 //! same types, and a mismatch is an error when they attach.
 //!
 //! # Reading

@@ -67,8 +67,8 @@
 //! packet.
 //!
 //! # Moving shards
-//! `fastlane shards NAME` shows the shards and packets of each lane. `--move 7=1` moves shard 7 to
-//! lane 1 while packets flow: they wait, in order, until the old lane has processed what it has.
+//! `fastlane shards NAME` shows the shards and packets of each lane. `--move 7=0` moves shard 7 to
+//! lane 0 while packets flow: they wait, in order, until the old lane has processed what it has.
 //! State in plain variables stays behind in the old instance. State that must move belongs in
 //! tables and lane state.
 //!

@@ -15,8 +15,9 @@
 //! | 0 | ended on request |
 //! | 2 | wrong command line |
 //! | 3 | wrong configuration; the message names line, column and the nearest valid key |
-//! | 4 | a port, a lane or a service cannot be opened; the message names the remedy |
-//! | 5 | the run failed: an interface was removed and is not back, or frames are missing |
+//! | 4 | a port, a lane or a service cannot be opened, or the application refuses; the message names the remedy |
+//! | 5 | the run failed: an interface was removed and is not back, frames are missing, or a second SIGTERM or SIGINT ended it |
+//! | SIGABRT | a thread panicked |
 //!
 //! [`Program`](crate::Program) adds settings of the application to the schema and derives defaults
 //! from them, such as capacities of tables.
@@ -32,7 +33,8 @@
 //! | `fastlane switch NAME PORT DRIVER` | moves a port to another driver while packets flow |
 //! | `fastlane keep NAME` | holds tables, sockets and frames while the fast path restarts |
 //!
-//! They read shared memory, so lanes do not notice them. A program reads the same counters:
+//! `top` and `tables` read shared memory, so lanes do not notice them. During a `capture` the lanes
+//! filter and copy. `fastlane --help` lists the other commands. A program reads the same counters:
 //!
 //! ```no_run
 //! use fastlane::counters::LaneCounter;
@@ -53,7 +55,8 @@
 //! # Missing packets
 //! Each dropped packet has a counter that names the reason. `drop_transmit_full` means that the
 //! peer is too slow, `drop_device_full` that the lane is. `fastlane capture NAME --verdict drop`
-//! shows the packets. Frames that no rule claims are in Linux: look there with tcpdump.
+//! shows the packets that the application dropped, and `--direction out` also those that an exit
+//! refused, with the reason as a comment. Frames that no rule claims are in Linux: look there with tcpdump.
 //!
 //! # Restarts
 //! A slow path may be killed at any time: see [two processes](super::_02_two_processes). For hot
