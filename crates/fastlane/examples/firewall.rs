@@ -2,7 +2,8 @@
 //!
 //! `firewall CONFIG` runs the lanes. `firewall block ADDRESS` and `firewall list` are the slow
 //! path: other processes, which attach to the running one. They may end or be killed at any time.
-//! The configuration needs no privilege: its port is a UDP socket.
+//! The configuration needs no privilege: its port is a UDP socket. Without a login session, set
+//! `XDG_RUNTIME_DIR` to a folder of yours for all of them.
 //!
 //! ```sh
 //! cd crates/fastlane/examples

@@ -49,7 +49,8 @@
 //! }
 //! ```
 //! `steer` selects the packets that the application sees; Linux keeps all others. Without `steer`
-//! the application gets every frame of the port, also those of your ssh session. The program checks a configuration with `--check`, and changes one value for a trial with `--set`:
+//! the application gets every frame of the port, also those of your ssh session. The program
+//! checks a configuration with `--check`, and changes one value for a trial with `--set`:
 //!
 //! ```sh
 //! discard --check discard.json
@@ -59,7 +60,7 @@
 //! # Bursts, time and settings
 //! A type that implements [`App`](crate::App) sees whole bursts and a [`Turn`](crate::Turn): the
 //! time, timers, messages, held packets and packets of its own. Its settings are the object `app`
-//! of the configuration:
+//! of the configuration, which it reads with `serde` (feature `derive`), a dependency of its own:
 //!
 //! ```no_run
 //! use fastlane::{App, Packet, PortId, Turn, Verdict};

@@ -89,12 +89,12 @@
 //! the difference, and scan the pending events.
 //!
 //! # The fast path restarts
-//! Tables, AF_XDP sockets, TAP devices and frames outlive the process if `fastlane keep NAME` runs,
-//! or under systemd with a file descriptor store. The next process inherits them, and packets wait
-//! in the device's rings meanwhile. It must be of the same program, release and configuration except
-//! `steer`, and start within a minute (`fastlane keep --seconds`); otherwise everything starts empty
-//! and the log says why. Zero-copy queues of AF_XDP are opened anew. A slow path sees
-//! [`SlowPath::is_alive`](crate::slow::SlowPath::is_alive) become false, drops its writers and
-//! attaches again.
+//! Tables, AF_XDP sockets, TAP devices and frames outlive the process if `fastlane keep NAME`
+//! runs, or under systemd with a file descriptor store. The next process inherits them, and
+//! packets wait in the device's rings meanwhile. It must be of the same program, release and
+//! configuration except `steer`, and start within a minute (`fastlane keep --seconds`); otherwise
+//! everything starts empty and the log says why. Zero-copy queues of AF_XDP are opened anew. A
+//! slow path sees [`SlowPath::is_alive`](crate::slow::SlowPath::is_alive) become false, drops its
+//! writers and attaches again.
 //!
 //! Whole program: `examples/firewall.rs`. Reference: [`slow`](crate::slow).

@@ -13,7 +13,7 @@
 //! | `arm`, `interrupt` | the descriptor on which an idle lane waits |
 //! | `statistics` | losses that the queue has counted; called ten times a second, reads memory |
 //! | `loss_reader` | losses that the device or the kernel counts; the main thread reads them |
-//! | `end_arrivals`, `disconnect` | for a port that a running lane loses (removal, `fastlane switch`) |
+//! | `end_arrivals`, `disconnect` | for a port that a running lane loses, as by `fastlane switch` |
 //! | `close` | return all frames to the pool |
 //!
 //! # Rules
@@ -92,9 +92,10 @@
 //! ```
 //!
 //! The suite sends bursts of every size, runs the pool dry, fills the device, removes the peer and
-//! accounts for every frame. A driver outside of this repository is used as in `examples/driver.rs`:
-//! its program creates the lanes itself, without [`main`](crate::main), and needs `fastlane-core`.
-//! For a word of the configuration it must be added to this tree; ARCHITECTURE.md names the files. Models: `fastlane_local::memory` is the shortest, `fastlane_kernel::udp` has
-//! system calls, `fastlane_af_xdp` has rings.
+//! accounts for every frame. A driver outside of this repository is used as in
+//! `examples/driver.rs`: its program creates the lanes itself, without [`main`](crate::main), and
+//! needs `fastlane-core`. For a word of the configuration it must be added to this tree;
+//! ARCHITECTURE.md names the files. Models: `fastlane_local::memory` is the shortest,
+//! `fastlane_kernel::udp` has system calls, `fastlane_af_xdp` has rings.
 //!
 //! Whole driver: `examples/driver.rs`.

@@ -15,8 +15,8 @@
 //! | 0 | ended on request |
 //! | 2 | wrong command line |
 //! | 3 | wrong configuration; the message names line, column and the nearest valid key |
-//! | 4 | a port, a lane or a service cannot be opened, or the application refuses; the message names the remedy |
-//! | 5 | the run failed: an interface was removed and is not back, frames are missing, or a second SIGTERM or SIGINT ended it |
+//! | 4 | the machine or the application refuses; the message names the remedy |
+//! | 5 | an interface is not back, frames are missing, or a second SIGTERM ended the run |
 //! | SIGABRT | a thread panicked |
 //!
 //! [`Program`](crate::Program) adds settings of the application to the schema and derives defaults
@@ -56,7 +56,8 @@
 //! Each dropped packet has a counter that names the reason. `drop_transmit_full` means that the
 //! peer is too slow, `drop_device_full` that the lane is. `fastlane capture NAME --verdict drop`
 //! shows the packets that the application dropped, and `--direction out` also those that an exit
-//! refused, with the reason as a comment. Frames that no rule claims are in Linux: look there with tcpdump.
+//! refused, with the reason as a comment. Frames that no rule claims are in Linux: look there with
+//! tcpdump.
 //!
 //! # Restarts
 //! A slow path may be killed at any time: see [two processes](super::_02_two_processes). For hot
