@@ -218,6 +218,11 @@ fn what_cannot_change_is_named_and_nothing_changes() {
         upf.write_file(&original);
         let (status, text) = lab.upf_command(&["reload", "--check", file]);
         assert_eq!((status, text.as_str()), (Some(0), "nothing differs\n"));
+        // The same file by another path.
+        let link = lab.hosts.file("link.json");
+        std::os::unix::fs::symlink(file, &link).expect("a link");
+        let linked = lab.upf_command(&["reload", "--check", link.to_str().expect("UTF-8")]);
+        assert_eq!(linked, (Some(0), "nothing differs\n".to_owned()));
         // Another file is not the one that this UPF runs.
         let other = lab.hosts.file("other.json");
         std::fs::copy(file, &other).expect("a copy");

@@ -283,7 +283,7 @@ fn reload(config: Option<&Path>, is_applied: bool, asked: &ApiArguments) -> Exit
                 return ExitCode::from(error.exit_status());
             }
         }
-        path = Some(std::fs::canonicalize(config).unwrap_or_else(|_| config.to_owned()));
+        path = Some(std::path::absolute(config).unwrap_or_else(|_| config.to_owned()));
     }
     show(reload_client::reload(api, path.as_deref(), is_applied, asked.json))
 }

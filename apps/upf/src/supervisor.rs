@@ -102,7 +102,7 @@ pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error>
                 read(path, overrides).map_err(|error| error.to_string())?;
             Ok(RunningConfig::new(&configuration, settings))
         },
-        path: std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
+        path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
         on_change: &prepare,
         is_requested: &is_requested,
     };

@@ -1,6 +1,7 @@
 //! The program as operators start it: command line, and both processes under their supervisor.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -162,6 +163,61 @@ fn a_half_that_dies_is_started_again_and_the_other_goes_on() {
     kill_process(supervisor.id(), Signal::TERM).unwrap();
     assert_eq!(supervisor.status(), Some(0));
     assert!(!is_there(fast) && !is_there(slow));
+}
+
+/// A process without supervisor, as in a container of its own, which ends with the test.
+struct Alone(Child);
+
+impl Alone {
+    fn start(half: &str, config: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_upf"));
+        Self(command.args([half, config]).spawn().unwrap())
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until the API responds to a GET with all of `parts`.
+fn responds(path: &str, parts: &[&str]) {
+    until(&format!("{path} with {parts:?}"), || {
+        let mut stream = TcpStream::connect("127.0.0.1:8805").ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        parts.iter().all(|part| text.contains(part)).then_some(())
+    });
+}
+
+#[test]
+fn a_control_plane_tells_that_there_is_no_fast_path() {
+    if !private("a_control_plane_tells_that_there_is_no_fast_path") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let config = written(folder.path(), &configuration(folder.path()));
+    let _slow = Alone::start("slow", &config);
+    let absent = || {
+        responds("/healthz", &[" 503 ", "the fast path process does not run"]);
+        responds("/readyz", &[" 503 ", "no-fast-path"]);
+        responds("/metrics", &[" 200 ", "upf_fast_half_up 0"]);
+        let (status, text) = said(&upf(&["sessions"]));
+        assert_eq!(status, Some(1), "{text}");
+        assert!(text.contains("waits for the fast path process"), "{text}");
+    };
+    absent();
+    for _ in 0..2 {
+        let fast = Alone::start("fast", &config);
+        responds("/healthz", &[" 200 ", "ok"]);
+        answers(&["sessions"], "0 of 0 sessions");
+        drop(fast);
+        absent();
+    }
 }
 
 #[test]

@@ -9,8 +9,8 @@ use super::rate_sampler::{Outcomes, RateSampler};
 use super::slice_counts::SliceCounts;
 use crate::api::view::{CapturePlan, DrainView, DryRun, ExternalView, TopView};
 use crate::api::{
-    self, Api, ApiError, NodeView, Query, QueryReceiver, RouteSource, Snapshot, TraceSubject,
-    answer,
+    self, Api, ApiError, NodeView, PendingQuery, Query, QueryReceiver, Reply, RouteSource,
+    Snapshot, TraceSubject, answer,
 };
 use crate::config::{Role, Settings};
 use crate::datapath::DROP_REASON_WORDS;
@@ -39,6 +39,8 @@ pub(crate) struct Backend {
     configured: Configured,
     /// Counters of the attached fast path's lanes.
     fast: Option<FastPath>,
+    /// Numbers of the last node, for the time without a fast path.
+    last: Snapshot,
     sampler: RateSampler,
     exporter: Option<UsageExporter>,
     /// Path of the fast path's session socket.
@@ -74,8 +76,9 @@ impl Backend {
             Ok(path) => path.to_string_lossy().into_owned(),
             Err(_) => session.to_owned(),
         };
+        let last = Snapshot { capacity: settings.sessions as usize, ..Snapshot::default() };
         let sampler = RateSampler::default();
-        Ok(Self { api, configured, fast: None, sampler, exporter, session_socket })
+        Ok(Self { api, configured, fast: None, last, sampler, exporter, session_socket })
     }
 
     /// Returns packets and octets by outcome, over all lanes.
@@ -166,7 +169,9 @@ impl LoopService for Backend {
         Ok(())
     }
 
-    fn detached(&mut self) {
+    fn detached(&mut self, node: &Node) {
+        let numbers = BackendView::new(self, node).numbers();
+        self.last = Snapshot { is_fast_alive: false, ..numbers };
         self.fast = None; // releases its memory
     }
 
@@ -198,6 +203,17 @@ impl LoopService for Backend {
         }
         self.answer_queries(node, reloader, now);
         self.sample(node, now);
+    }
+
+    fn serve_detached(&mut self) {
+        for _ in 0..QUESTIONS {
+            let query = self.api.as_ref().and_then(|(_, receiver)| receiver.next());
+            let Some(PendingQuery { query, answer }) = query else { return };
+            // All else needs a node. Its clients get a refusal, because the channel closes.
+            if query == Query::Snapshot {
+                let _ = answer.send(Reply::Snapshot(Box::new(self.last.clone())));
+            }
+        }
     }
 }
 

@@ -54,7 +54,7 @@ pub enum Query {
     EndDrain,
     /// Reload of the configuration file.
     Reload {
-        /// Path that the client expects, without symbolic links.
+        /// Path that the client expects, absolute.
         config: Option<PathBuf>,
         /// False if it is only checked.
         is_applied: bool,
@@ -112,7 +112,7 @@ pub(super) struct QuerySender {
 pub(super) enum QueryError {
     /// The queue is full.
     Busy,
-    /// The control plane has ended.
+    /// The control plane has ended, or has no fast path now.
     Ended,
 }
 

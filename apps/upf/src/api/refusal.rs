@@ -33,7 +33,10 @@ impl From<QueryError> for Refusal {
             StatusCode::SERVICE_UNAVAILABLE,
             match unanswered {
                 QueryError::Busy => "the control plane has too many queries waiting; try again",
-                QueryError::Ended => "the control plane process is ending; ask its successor",
+                QueryError::Ended => {
+                    "the control plane process is ending, or waits for the fast path process; \
+                     try again"
+                }
             },
         )
     }

@@ -19,8 +19,7 @@ use crate::pfcp::ReloadReport;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReloadQuery {
-    /// Path of the file that the client means, without symbolic links. If the UPF runs another one,
-    /// it refuses.
+    /// Absolute path of the file that the client means. If the UPF runs another one, it refuses.
     config: Option<String>,
 }
 

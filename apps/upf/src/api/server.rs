@@ -371,8 +371,8 @@ pub(super) async fn metrics(State(sender): State<QuerySender>) -> Result<Respons
     info(
         title = "UPF",
         description = "Associations, sessions, rules, and why packets are forwarded as \
-        they are. Without authentication, and read only except for /drain, which only this \
-        host may change."
+        they are. Without authentication, and read only except for /drain and /reload, which only \
+        this host may change."
     ),
     paths(
         associations,

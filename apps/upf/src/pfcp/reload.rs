@@ -39,7 +39,7 @@ pub struct ConfigurationFile<'a> {
     pub first: RunningConfig,
     /// Reads the file again.
     pub read: &'a dyn Fn() -> Result<RunningConfig, String>,
-    /// Path of the file, without symbolic links.
+    /// Path of the file, absolute.
     pub path: PathBuf,
     /// Called with the settings in force after a change, for what is not the node's.
     pub on_change: &'a dyn Fn(&Settings),
@@ -168,6 +168,13 @@ impl std::fmt::Debug for Reloader<'_> {
     }
 }
 
+/// Returns true if both paths are of one file now. A link on the way may have been replaced since
+/// the start, as in a volume of Kubernetes.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let found = |path| std::fs::canonicalize(path).ok();
+    one == other || found(one).is_some_and(|file| Some(file) == found(other))
+}
+
 impl Reloader<'_> {
     /// Returns true if the event loop is to open the node anew.
     #[must_use]
@@ -182,7 +189,7 @@ impl Reloader<'_> {
         sessions: &Sessions,
         is_applied: bool,
     ) -> ReloadReport {
-        if let Some(named) = named.filter(|named| *named != self.file.path) {
+        if let Some(named) = named.filter(|named| !is_same_file(named, &self.file.path)) {
             let reason = format!(
                 "this UPF runs {}, not {}; write the changes there",
                 self.file.path.display(),

@@ -42,8 +42,10 @@ pub trait LoopService {
         Ok(())
     }
 
-    /// Notes that the user plane process has ended.
-    fn detached(&mut self) {}
+    /// Notes that the user plane process has ended, or that the node is opened anew.
+    fn detached(&mut self, node: &Node) {
+        let _ = node;
+    }
 
     /// Notes the settings that the node works with from now on.
     fn configured(&mut self, settings: &Settings) {
@@ -68,6 +70,9 @@ pub trait LoopService {
 
     /// Serves pending requests, with bounded work, until one has reloaded the configuration.
     fn serve(&mut self, node: &mut Node, reloader: &mut Reloader<'_>, now: Now);
+
+    /// Serves pending requests, with bounded work, while there is no user plane process.
+    fn serve_detached(&mut self) {}
 }
 
 /// No hook.
@@ -120,7 +125,7 @@ pub fn run(
     let mut sockets = Sockets::unbound();
     let mut resolver = Resolver::start(&running.settings.n4).map_err(RunError::Resolver)?;
     let mut keep = Keep::default();
-    while let Some(slow) = attach(session, shutdown)? {
+    while let Some(slow) = attach(session, shutdown, service)? {
         let (running, sockets, resolver) = (&mut running, &mut sockets, &mut resolver);
         let service = &mut *service;
         let event_loop = &mut EventLoop { file, running, sockets, resolver, shutdown, service };
@@ -148,13 +153,19 @@ enum LoopEnd {
 
 /// Waits for a user plane process. Returns `None` if this process is to end before. A drain that
 /// has begun goes on with a user plane process that comes soon.
-fn attach(session: &str, shutdown: &Shutdown) -> Result<Option<SlowPath>, RunError> {
+fn attach(
+    session: &str,
+    shutdown: &Shutdown,
+    service: &mut dyn LoopService,
+) -> Result<Option<SlowPath>, RunError> {
     use fastlane::session::SessionError;
     let end = shutdown.is_requested().then(|| Instant::now() + ATTACH_WAIT);
     let waits = || !shutdown.is_requested() || end.is_some_and(|end| Instant::now() < end);
     while waits() && !shutdown.is_immediate() {
         match attach_wait(session, Duration::from_nanos(WAIT)) {
-            Err(SlowError::Session(SessionError::Absent { .. } | SessionError::Silent { .. })) => {}
+            Err(SlowError::Session(SessionError::Absent { .. } | SessionError::Silent { .. })) => {
+                service.serve_detached();
+            }
             other => return Ok(Some(other?)),
         }
     }
@@ -259,7 +270,7 @@ fn serve_node(
         }
     }
     let ended = serve(event_loop, &mut node, slow, &mut reloader, &mut out);
-    event_loop.service.detached();
+    event_loop.service.detached(&node);
     if matches!(ended, Ok(LoopEnd::Shutdown)) {
         log_end(&node);
         node.clear_drain();
