@@ -3,7 +3,7 @@
 //! checks the messages of the UPF.
 
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
 
 use fastlane_tests::{Application, Lab, Mechanism, binary, measure};
 use serde_json::{Value, json};
@@ -28,6 +28,9 @@ const SHORT_VARIANT: [(Group, &[u32]); 3] = [
     (Group::Data, &[57, 58, 64, 65, 66, 68, 71, 73, 76, 77, 78]),
     (Group::Survive, &[81]),
 ];
+
+/// Number of networks with differences that the long form has at a time.
+const NETWORKS: usize = 4;
 
 /// Returns the list of all cases, by number. It is asked for once: scapy takes half a second to
 /// load.
@@ -182,8 +185,15 @@ fn nothing_malformed_is_sent() {
     }
 }
 
-/// Runs these cases (no numbers: all) of groups, on a mechanism and in a network.
+/// Asserts that these cases (no numbers: all) of groups pass on a mechanism and in a network.
 fn all_pass(mechanism: PortMechanism, variant: Variant, groups: &[(Group, &[u32])]) {
+    let wrong = faults(mechanism, variant, groups);
+    assert!(wrong.is_empty(), "on {mechanism:?}, {variant:?}: {wrong:#?}");
+}
+
+/// Runs these cases (no numbers: all) of groups, on a mechanism and in a network. Returns what has
+/// failed.
+fn faults(mechanism: PortMechanism, variant: Variant, groups: &[(Group, &[u32])]) -> Vec<String> {
     let (mut wrong, mut right) = (Vec::new(), BTreeSet::new());
     for (group, only) in groups {
         let outcome = run(*group, mechanism, variant, only);
@@ -205,7 +215,7 @@ fn all_pass(mechanism: PortMechanism, variant: Variant, groups: &[(Group, &[u32]
         right.len(),
         wrong.len()
     );
-    assert!(wrong.is_empty(), "on {mechanism:?}, {variant:?}: {wrong:#?}");
+    wrong
 }
 
 /// Runs a part of the cases, or all in the long form, on a mechanism behind a relay.
@@ -234,11 +244,29 @@ fn in_other_networks() {
     }
     let groups = Group::ALL.into_iter().filter(|it| *it != Group::Soak);
     let groups: Vec<(Group, &[u32])> = groups.map(|it| (it, &[][..])).collect();
+    let mut networks = Vec::new();
     for mechanism in [PortMechanism::AfXdp, PortMechanism::AfPacket] {
-        for variant in Variant::each().into_iter().chain([Variant::ALL]) {
-            all_pass(mechanism, variant, &groups);
-        }
+        networks.extend(Variant::each().map(|variant| (mechanism, variant)));
+        networks.push((mechanism, Variant::ALL));
     }
+    let networks = Mutex::new(networks);
+    let next = || networks.lock().expect("no thread panics with it").pop();
+    // They mostly wait for timers of N4.
+    let work = || {
+        let each = std::iter::from_fn(next);
+        each.map(|(mechanism, variant)| {
+            let found = faults(mechanism, variant, &groups);
+            (!found.is_empty()).then(|| format!("on {mechanism:?}, {variant:?}: {found:#?}"))
+        })
+        .collect()
+    };
+    let wrong: Vec<Option<String>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..NETWORKS).map(|_| scope.spawn(work)).collect();
+        let found = threads.into_iter().map(|it| it.join().expect("its test ends"));
+        found.collect::<Vec<Vec<_>>>().concat()
+    });
+    let wrong: Vec<String> = wrong.into_iter().flatten().collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Prints the outcome of the cases in the environment, for work on them.
