@@ -35,7 +35,7 @@ const RESERVED: [&str; 12] = [
     "test",
 ];
 
-/// Writes a project: an application, its configuration, a test on memory ports, and a README.
+/// Writes a project: an application, its configuration, a test on lists of frames, and a README.
 ///
 /// The project lies outside of the source tree of Fastlane and depends on it by path or by Git.
 /// `cargo test` in it needs no privilege.
