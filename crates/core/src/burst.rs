@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::{Packet, Pool, PortId};
+use crate::{Packet, Pool, PortId, Run};
 
 /// Packets between a queue and the application. A burst never grows beyond its capacity.
 ///
@@ -105,7 +105,7 @@ impl Burst {
         let mut bytes = 0;
         for (slot, packet) in self.spare().iter_mut().zip(&mut packets[..count]) {
             bytes += packet.len() as u64;
-            packet.move_into(slot, packet.arrival_key(port));
+            packet.move_into::<true>(slot, packet.arrival_key(port));
         }
         // SAFETY: `spare` has at least `count` slots, which hold the packets that were moved.
         unsafe { self.assume_received(count, bytes) };
@@ -149,6 +149,12 @@ impl Burst {
         self.packets.last_mut()
     }
 
+    /// Returns the packets, which must be one run, for a queue that may forget them.
+    #[inline(always)]
+    pub(crate) fn run(&mut self) -> Run<'_> {
+        Run::new(&mut self.packets)
+    }
+
     /// Empties the burst. Frames that were not taken go back to the pool.
     #[inline]
     pub fn clear(&mut self, pool: &mut Pool) {
@@ -179,7 +185,35 @@ mod tests {
     use fastlane_table::SharedMemory;
 
     use super::*;
-    use crate::{Partial, Verdict};
+    use crate::{PacketRing, Partial, Verdict};
+
+    #[test]
+    fn packets_that_a_queue_takes_as_they_are_are_seen_once() {
+        let memory = SharedMemory::create("burst-test", 64 * 512).unwrap();
+        let mut pool = Pool::new(memory, 512, 64).unwrap();
+        for (room, emptied) in (1..12).flat_map(|room| [(room, None), (room, Some(room / 2))]) {
+            let (mut burst, mut again) = (Burst::new(10), Burst::new(12));
+            for length in 60..70 {
+                burst.alloc_packet(length, PortId(0), &mut pool).unwrap();
+            }
+            if let Some(empty) = emptied {
+                assert!(burst.packets()[empty].truncate(0));
+            }
+            let mut ring = PacketRing::new(room, PortId(0));
+            let sent = ring.transmit_run(burst.run(), &mut pool);
+            assert_eq!(sent.taken, room.min(10));
+            ring.receive(&mut again);
+            assert_eq!(again.len(), sent.packets);
+            let left = burst.packets().iter().filter(|packet| packet.has_frame());
+            let seen: Vec<_> = again.packets().iter().chain(left).map(Packet::len).collect();
+            let all = (60..70).enumerate().filter(|(at, _)| emptied.is_none_or(|it| it != *at));
+            assert!(seen.iter().copied().eq(all.map(|(_, length)| length)), "{room}: {seen:?}");
+            assert_eq!(64 - pool.free(), seen.len(), "room for {room}");
+            again.clear(&mut pool);
+            burst.clear(&mut pool);
+            assert_eq!(pool.free(), 64, "room for {room}");
+        }
+    }
 
     #[test]
     fn packets_passed_on_arrive_as_new_ones_and_what_does_not_fit_stays() {

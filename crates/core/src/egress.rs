@@ -1,10 +1,10 @@
 //! Egress: the queues of a lane, and the verdicts of a burst, carried out run by run.
 //!
-//! A received burst passes [`Egress::dispatch_received`]. If it is one run labelled `Reflect`,
-//! [`Egress::reflect`] passes it to [`Queue::transmit`](crate::Queue::transmit) of the queue that
-//! it came by. Otherwise it is split into runs, and [`Egress::send`] passes each to its exit, which
-//! is one of the queues in [`LanePorts`] that the lane also receives from, or to the carrier of a
-//! logical port. [`Egress::dispatch`] is for resumed packets and for packets of other lanes.
+//! A received burst passes [`Egress::dispatch_received`]. If it is one run that leaves by a queue of
+//! the lane, [`Egress::send_burst`] passes it to
+//! [`Queue::transmit_run`](crate::Queue::transmit_run). Otherwise it is split into runs, and
+//! [`Egress::send`] passes each to its exit, which is one of the queues in [`LanePorts`] that the
+//! lane also receives from, or to the carrier of a logical port. [`Egress::dispatch`] is for resumed packets and for packets of other lanes.
 
 use fastlane_table::counters::PortCounter;
 
@@ -201,15 +201,14 @@ impl Egress {
         pool: &mut Pool,
         hold: &mut Hold,
     ) {
-        let packets = burst.packets();
         // Most bursts are one run, and checking that is faster than searching the end of each run.
-        let taken = if !is_one_run(packets) {
-            self.dispatch_runs(self.ports.queues[slot].number, packets, pool, hold)
-        } else if let Some(taken) = self.reflect(slot, packets, pool) {
-            taken
+        let taken = if !is_one_run(burst.packets()) {
+            self.dispatch_runs(self.ports.queues[slot].number, burst.packets(), pool, hold)
+        } else if self.reflect(slot, burst, pool) || self.forward(slot, burst, pool) {
+            return;
         } else {
             let queue = self.ports.queues[slot].number;
-            self.dispatch_run::<true>(queue, packets, pool, hold)
+            self.dispatch_run::<true>(queue, burst.packets(), pool, hold)
         };
         Self::clear(burst, taken, pool);
     }
@@ -223,44 +222,77 @@ impl Egress {
         }
     }
 
-    /// Sends a run labelled `Reflect` by the queue `at`, if it came by that. This is the
-    /// commonest case, and needs no search for the exit. Returns the number of packets that the
-    /// queue took, or `None` if the run is another or needs more than that.
+    /// Sends a burst that is one run, if it is labelled `Reflect` and came by the queue `at`, and
+    /// empties it. This is the commonest case, and needs no search for the exit. Returns false if
+    /// the run is another or needs more than that.
     #[inline(always)]
-    fn reflect(&mut self, at: usize, run: &mut [Packet], pool: &mut Pool) -> Option<usize> {
-        let slot = self.ports.queues.get_mut(at)?;
-        let (first, port) = (run.first()?, slot.port);
-        let is_back = first.verdict().is_reflect() && usize::from(first.port().0) == port;
-        if !is_back || self.is_observed || slot.must_copy(run, pool) {
-            return None;
-        }
-        let count = run.len();
-        slot.counters.add(PortCounter::VerdictReflect, count as u64);
-        let sent = slot.queue.transmit(run, pool);
-        if sent.taken == count && sent.packets == count {
-            slot.counters.add_sent(count as u64, sent.bytes);
-            return Some(count);
-        }
-        self.reflect_rest(at, run, sent, pool)
+    fn reflect(&mut self, at: usize, burst: &mut Burst, pool: &mut Pool) -> bool {
+        let Some(slot) = self.ports.queues.get(at) else { return false };
+        let Some(first) = burst.packets().first() else { return false };
+        let is_back = first.verdict().is_reflect() && usize::from(first.port().0) == slot.port;
+        is_back && self.send_burst(at, None, burst, pool)
     }
 
-    /// Tries to transmit what the same queue has not taken, and counts what does not leave. Returns
-    /// the number of packets that it took.
-    // By `exit` it would be another queue while this one leaves.
-    #[inline(never)]
-    fn reflect_rest(
+    /// Does the same for a burst that leaves by another queue of this lane than `at`, by which it
+    /// came.
+    #[inline]
+    fn forward(&mut self, at: usize, burst: &mut Burst, pool: &mut Pool) -> bool {
+        let run = &*burst.packets();
+        let Some(first) = run.first() else { return false };
+        let source = self.source(run);
+        let Some((to, counter)) = first.verdict().exit(source) else { return false };
+        let exit = self.ports.exit_slot(to, self.ports.queues[at].number);
+        exit.is_some_and(|exit| self.send_burst(exit, Some((source, counter)), burst, pool))
+    }
+
+    /// Sends a burst that is one run by the queue `exit`, and empties it. Counts the verdict as
+    /// that of another port, or else as `Reflect`. Returns false if the run needs more than that.
+    #[inline(always)]
+    fn send_burst(
         &mut self,
-        at: usize,
-        run: &mut [Packet],
+        exit: usize,
+        verdict: Option<(usize, PortCounter)>,
+        burst: &mut Burst,
+        pool: &mut Pool,
+    ) -> bool {
+        let slot = &mut self.ports.queues[exit];
+        if self.is_observed || slot.must_copy(burst.packets(), pool) {
+            return false;
+        }
+        let count = burst.len();
+        match verdict {
+            Some((source, counter)) => self.ports.counters[source].add(counter, count as u64),
+            None => slot.counters.add(PortCounter::VerdictReflect, count as u64),
+        }
+        let sent = slot.queue.transmit_run(burst.run(), pool);
+        if sent.taken == count && sent.packets == count {
+            slot.counters.add_sent(count as u64, sent.bytes);
+            burst.clear_taken();
+        } else {
+            self.send_rest(exit, burst, count, sent, pool);
+        }
+        true
+    }
+
+    /// Tries to transmit what the queue `exit` has not taken of `count` packets, counts what does
+    /// not leave, and empties the burst.
+    // By `LanePorts::exit` it would be another queue while this one leaves.
+    #[inline(never)]
+    fn send_rest(
+        &mut self,
+        exit: usize,
+        burst: &mut Burst,
+        count: usize,
         mut sent: Sent,
         pool: &mut Pool,
-    ) -> Option<usize> {
-        let slot = self.ports.queues.get_mut(at)?;
+    ) {
+        let slot = &mut self.ports.queues[exit];
         let port = slot.port;
-        if sent.taken < run.len() {
-            sent = slot.retry(run, sent, pool);
+        if sent.taken < burst.len() {
+            sent = slot.retry(burst.packets(), sent, pool);
         }
-        Some(self.ports.count_sent(port, run.len(), sent).taken)
+        self.ports.count_sent(port, count, sent);
+        burst.clear(pool);
     }
 
     /// Carries out the verdicts of several runs. Returns a lower bound of the packets that were

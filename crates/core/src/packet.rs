@@ -310,20 +310,27 @@ impl Packet {
     }
 
     /// Moves the packet into `slot` and gives it a [`run_key`](Self::run_key). An empty packet
-    /// without a frame stays. Returns the length in the lower 32 bits, with anything above.
+    /// without a frame stays if it `EMPTIES` this one; otherwise the caller must forget it. Returns
+    /// the length in the lower 32 bits, with anything above.
     // Whole words: two loads and three stores move the packet, and one store empties this one.
     #[inline(always)]
-    pub(crate) fn move_into(&mut self, slot: &mut MaybeUninit<Self>, run_key: u64) -> u64 {
+    pub(crate) fn move_into<const EMPTIES: bool>(
+        &mut self,
+        slot: &mut MaybeUninit<Self>,
+        run_key: u64,
+    ) -> u64 {
         let (from, to) = (&raw mut *self, slot.as_mut_ptr());
         // SAFETY: both are valid for one packet, whose fields lie in four words without gaps, and
-        // do not overlap. Pointer and token are copied as they are. This packet loses its frame,
-        // so the slot's is the only one that has it.
+        // do not overlap. Pointer and token are copied as they are. This packet loses its frame or
+        // is forgotten, so the slot's is the only one that has it.
         unsafe {
             to.cast::<Address>().copy_from_nonoverlapping(from.cast(), 1);
             let window = (&raw const (*from).length).cast::<u64>().read();
             (&raw mut (*to).length).cast::<u64>().write(window);
             (&raw mut (*to).port).cast::<u64>().write(run_key);
-            (*from).set_taken();
+            if EMPTIES {
+                (*from).set_taken();
+            }
             window
         }
     }

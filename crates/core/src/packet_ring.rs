@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::{Burst, Packet, Pool, PortId, Sent};
+use crate::{Burst, Packet, Pool, PortId, Run, Sent};
 
 /// Number of packets that each iteration of the loops moves, to count less often.
 const UNROLLED: usize = 8;
@@ -57,10 +57,25 @@ impl PacketRing {
     /// [`Queue::transmit`](crate::Queue::transmit).
     #[inline]
     pub fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        self.take_in::<true>(packets, pool)
+    }
+
+    /// Does the work of [`transmit`](Self::transmit) for a run.
+    #[inline]
+    pub fn transmit_run(&mut self, mut run: Run<'_>, pool: &mut Pool) -> Sent {
+        let sent = self.take_in::<false>(&mut run, pool);
+        run.forget_first(sent.taken);
+        sent
+    }
+
+    /// Takes packets from the front, as many as fit. Leaves empty ones if `EMPTIES`; otherwise
+    /// the caller must forget those that were taken.
+    #[inline(always)]
+    fn take_in<const EMPTIES: bool>(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
         let taken = packets.len().min(self.room());
         let start = self.tail & (self.slots.len() - 1);
         if taken > self.slots.len() - start {
-            return self.transmit_wrapped(&mut packets[..taken], pool);
+            return self.transmit_wrapped::<EMPTIES>(&mut packets[..taken], pool);
         }
         // SAFETY: there are `taken` slots from `start` on, and at least as many packets.
         let (slots, packets) = unsafe {
@@ -70,17 +85,17 @@ impl PacketRing {
         let run_key = first.arrival_key(self.port);
         let mut moved = Moved::default();
         if let ([slot], [packet]) = (&mut *slots, &mut *packets) {
-            moved = moved.and(packet.move_into(slot, run_key));
+            moved = moved.and(packet.move_into::<EMPTIES>(slot, run_key));
         } else {
             let (slot_chunks, last_slots) = slots.as_chunks_mut::<UNROLLED>();
             let (chunks, last) = packets.as_chunks_mut::<UNROLLED>();
             for (slots, packets) in slot_chunks.iter_mut().zip(chunks) {
                 for (slot, packet) in slots.iter_mut().zip(packets) {
-                    moved = moved.and(packet.move_into(slot, run_key));
+                    moved = moved.and(packet.move_into::<EMPTIES>(slot, run_key));
                 }
             }
             for (slot, packet) in last_slots.iter_mut().zip(last) {
-                moved = moved.and(packet.move_into(slot, run_key));
+                moved = moved.and(packet.move_into::<EMPTIES>(slot, run_key));
             }
         }
         self.tail = self.tail.wrapping_add(taken);
@@ -90,11 +105,16 @@ impl PacketRing {
 
     /// Takes packets that fit, but not all before the end of the slots.
     #[cold]
-    fn transmit_wrapped(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+    #[inline(never)]
+    fn transmit_wrapped<const EMPTIES: bool>(
+        &mut self,
+        packets: &mut [Packet],
+        pool: &mut Pool,
+    ) -> Sent {
         let straight = self.slots.len() - (self.tail & (self.slots.len() - 1));
         let (packets, wrapped) = packets.split_at_mut(straight);
-        let sent = self.transmit(packets, pool);
-        let more = self.transmit(wrapped, pool);
+        let sent = self.take_in::<EMPTIES>(packets, pool);
+        let more = self.take_in::<EMPTIES>(wrapped, pool);
         Sent {
             taken: sent.taken + more.taken,
             packets: sent.packets + more.packets,

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use crate::{Burst, LossReader, Packet, Pool, PortId, RegionId, Statistics};
+use crate::{Burst, LossReader, Packet, Pool, PortId, RegionId, Run, Statistics};
 
 /// Memory that a queue transmits from without a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +88,14 @@ pub trait Queue: Send {
     /// [`take`](crate::PacketOwnership::take)) and completes partial checksums unless the device
     /// does. Packets need not leave before [`flush`](Self::flush).
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent;
+
+    /// Does the work of [`transmit`](Self::transmit) for a run of which nobody sees the packets
+    /// again that were taken. A queue that moves packets as they are, or passes them to C, need not
+    /// empty them: it [forgets](Run::forget_first) them.
+    #[inline]
+    fn transmit_run(&mut self, mut run: Run<'_>, pool: &mut Pool) -> Sent {
+        self.transmit(&mut run, pool)
+    }
 
     /// Sends everything that was taken and returns frames that have left to the pool. Returns true
     /// if packets are still in flight and another flush is needed; the lane does not sleep then.

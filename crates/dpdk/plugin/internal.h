@@ -84,6 +84,8 @@ struct fastlane_received fastlane_receive(struct fastlane_queue *queue,
 					  struct fastlane_packet *packets, uint32_t room);
 struct fastlane_sent fastlane_transmit(struct fastlane_queue *queue,
 				       struct fastlane_packet *packets, uint32_t count);
+struct fastlane_sent fastlane_transmit_run(struct fastlane_queue *queue,
+					   struct fastlane_packet *packets, uint32_t count);
 uint32_t fastlane_alloc_packets(struct fastlane_queue *queue, struct fastlane_packet *packets,
 			uint32_t count);
 void fastlane_release(uint64_t *frames, uint32_t count);

@@ -11,7 +11,7 @@
 
 #include "packet.h"
 
-#define FASTLANE_DPDK_VERSION 5
+#define FASTLANE_DPDK_VERSION 6
 
 struct fastlane_error {
 	char text[240];
@@ -178,6 +178,10 @@ struct fastlane_dpdk {
 	 * afterwards. */
 	struct fastlane_sent (*transmit)(struct fastlane_queue *queue,
 					 struct fastlane_packet *packets, uint32_t count);
+	/* Does the same for a caller that forgets the packets that were taken: they may be as they
+	 * were. */
+	struct fastlane_sent (*transmit_run)(struct fastlane_queue *queue,
+					     struct fastlane_packet *packets, uint32_t count);
 	/* Allocates up to `count` empty packets; returns their number. */
 	uint32_t (*alloc_packets)(struct fastlane_queue *queue, struct fastlane_packet *packets,
 			  uint32_t count);

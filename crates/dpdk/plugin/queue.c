@@ -558,8 +558,10 @@ transmit_many(struct fastlane_queue *queue, struct fastlane_packet *packets, uin
 	return sent;
 }
 
-struct fastlane_sent fastlane_transmit(struct fastlane_queue *queue,
-				       struct fastlane_packet *packets, uint32_t count)
+/* Sends packets, and leaves those that were taken empty if `empties`. */
+static inline __attribute__((always_inline)) struct fastlane_sent
+transmit(struct fastlane_queue *queue, struct fastlane_packet *packets, uint32_t count,
+	 bool empties)
 {
 	struct rte_mbuf *mbufs[BURST];
 	struct fastlane_sent sent = { 0, 0, 0 };
@@ -573,8 +575,21 @@ struct fastlane_sent fastlane_transmit(struct fastlane_queue *queue,
 	sent.taken = rte_eth_tx_burst(queue->port, queue->number, mbufs, count);
 	for (uint32_t i = sent.taken; unlikely(i < count); i++)
 		sent.bytes -= packets[i].length;
-	take_first(packets, sent.taken);
+	if (empties)
+		take_first(packets, sent.taken);
 	return sent;
+}
+
+struct fastlane_sent fastlane_transmit(struct fastlane_queue *queue,
+				       struct fastlane_packet *packets, uint32_t count)
+{
+	return transmit(queue, packets, count, true);
+}
+
+struct fastlane_sent fastlane_transmit_run(struct fastlane_queue *queue,
+					   struct fastlane_packet *packets, uint32_t count)
+{
+	return transmit(queue, packets, count, false);
 }
 
 uint32_t fastlane_alloc_packets(struct fastlane_queue *queue, struct fastlane_packet *packets,

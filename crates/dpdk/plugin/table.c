@@ -88,6 +88,7 @@ __attribute__((visibility("default"))) const struct fastlane_dpdk fastlane_dpdk 
 	.disarm = fastlane_disarm,
 	.receive = fastlane_receive,
 	.transmit = fastlane_transmit,
+	.transmit_run = fastlane_transmit_run,
 	.alloc_packets = fastlane_alloc_packets,
 	.release = fastlane_release,
 };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-use fastlane_core::{Burst, Packet, PortId, RegionId};
+use fastlane_core::{Burst, Packet, PortId, RegionId, Run};
 
 pub(crate) use abi::{
     DeviceConfig, DeviceInfo, DeviceLosses, FlowRule, QueueLosses, SendResult, Table, fields,
@@ -388,6 +388,18 @@ impl RawQueue {
         // and others are not touched. The plugin leaves each packet that it takes as `take_frame`
         // would.
         unsafe { (self.plugin.table.transmit)(self.handle.as_ptr(), packets.as_mut_ptr(), count) }
+    }
+
+    /// Sends packets from the front of a run, and forgets them.
+    #[inline]
+    pub(crate) fn transmit_run(&mut self, run: &mut Run<'_>) -> SendResult {
+        let (packets, count) = (run.as_mut_ptr(), run.len() as u32);
+        // SAFETY: as in `transmit`, but the plugin leaves the packets that it takes as they are.
+        // Nobody sees them again.
+        let result =
+            unsafe { (self.plugin.table.transmit_run)(self.handle.as_ptr(), packets, count) };
+        run.forget_first(result.taken as usize);
+        result
     }
 
     pub(crate) fn losses(&self) -> QueueLosses {

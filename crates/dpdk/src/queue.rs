@@ -6,12 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use fastlane_core::{
-    Burst, LossReader, Packet, PacketOwnership, Pool, Queue, RegionId, Sent, Statistics, TxMemory,
+    Burst, LossReader, Packet, PacketOwnership, Pool, Queue, RegionId, Run, Sent, Statistics,
+    TxMemory,
 };
 
 use crate::LaneMemory;
 use crate::ethdev::EthPort;
-use crate::plugin::RawQueue;
+use crate::plugin::{RawQueue, SendResult};
 use lcore::Registration;
 
 /// Number of empty packets allocated ahead, for packets that are copied into this memory.
@@ -148,27 +149,28 @@ impl DpdkQueue {
         }
     }
 
-    /// Continues after the first `taken` packets, of `bytes` bytes, behind which is one that the
-    /// device cannot send as it is.
+    /// Notes that frames have left, and returns the result as that of a lane.
+    #[inline(always)]
+    fn note_sent(&mut self, result: &SendResult) -> Sent {
+        let count = result.taken as usize;
+        self.in_use -= count.cast_signed();
+        Sent { taken: count, packets: count, bytes: result.bytes }
+    }
+
+    /// Continues with the rest of a run, behind `sent`, of which the device cannot send the first
+    /// packet as it is.
     #[cold]
     #[inline(never)]
-    fn transmit_fixed(
-        &mut self,
-        taken: usize,
-        bytes: u64,
-        packets: &mut [Packet],
-        pool: &mut Pool,
-    ) -> Sent {
-        let mut sent = Sent { taken, packets: taken, bytes };
+    fn transmit_fixed(&mut self, mut sent: Sent, rest: &mut [Packet], pool: &mut Pool) -> Sent {
+        let mut at = 0;
         loop {
             // Each iteration takes a packet or completes its checksum, so the loop ends.
-            if !self.fix_or_release(&mut packets[sent.taken], pool) {
-                sent.taken += 1;
-            }
-            let result = self.raw.transmit(&mut packets[sent.taken..]);
+            let released = usize::from(!self.fix_or_release(&mut rest[at], pool));
+            let result = self.raw.transmit(&mut rest[at + released..]);
             let count = result.taken as usize;
             self.in_use -= count.cast_signed();
-            sent.taken += count;
+            at += released + count;
+            sent.taken += released + count;
             sent.packets += count;
             sent.bytes += result.bytes;
             if result.stopped == 0 {
@@ -203,12 +205,23 @@ impl Queue for DpdkQueue {
             return Sent::default();
         }
         let result = self.raw.transmit(packets);
-        let count = result.taken as usize;
-        self.in_use -= count.cast_signed();
-        if result.stopped != 0 {
-            return self.transmit_fixed(count, result.bytes, packets, pool);
+        let sent = self.note_sent(&result);
+        match result.stopped {
+            0 => sent,
+            _ => self.transmit_fixed(sent, &mut packets[sent.taken..], pool),
         }
-        Sent { taken: count, packets: count, bytes: result.bytes }
+    }
+
+    fn transmit_run(&mut self, mut run: Run<'_>, pool: &mut Pool) -> Sent {
+        if !self.is_ready() {
+            return Sent::default();
+        }
+        let result = self.raw.transmit_run(&mut run);
+        let sent = self.note_sent(&result);
+        match result.stopped {
+            0 => sent,
+            _ => self.transmit_fixed(sent, &mut run[sent.taken..], pool),
+        }
     }
 
     fn flush(&mut self, pool: &mut Pool) -> bool {

@@ -1,6 +1,6 @@
 //! Memory ports: packets that never leave the lane.
 
-use fastlane_core::{Burst, Packet, PacketRing, Pool, PortId, Queue, Sent};
+use fastlane_core::{Burst, Packet, PacketRing, Pool, PortId, Queue, Run, Sent};
 
 /// Reason why a memory port cannot be filled.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -109,6 +109,11 @@ impl Queue for Memory {
     #[inline]
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
         self.waiting.transmit(packets, pool)
+    }
+
+    #[inline]
+    fn transmit_run(&mut self, run: Run<'_>, pool: &mut Pool) -> Sent {
+        self.waiting.transmit_run(run, pool)
     }
 
     fn arm(&mut self) -> bool {

@@ -89,10 +89,17 @@ impl LanePorts {
     /// of the port.
     #[inline]
     pub(crate) fn exit(&mut self, port: usize, number: usize) -> Option<&mut QueueSlot> {
+        let at = self.exit_slot(port, number)?;
+        self.queues.get_mut(at)
+    }
+
+    /// Returns the index in `queues` of what [`exit`](Self::exit) returns.
+    #[inline]
+    pub(crate) fn exit_slot(&self, port: usize, number: usize) -> Option<usize> {
         let LanePort { first, count, .. } = *self.ports.get(port)?;
         // The division is slow, and ports have equally many queues as a rule.
         let number = if number < count { number } else { number.checked_rem(count)? };
-        self.queues.get_mut(first + number)
+        Some(first + number)
     }
 
     /// Returns the kernel peer of a port.

@@ -10,7 +10,7 @@ use fastlane_table::{Readers, SharedMemory};
 use super::*;
 use crate::{
     Congestion, Frame, KernelPath, LossReader, Packet, PacketOwnership, PortId, Queue, QueueChange,
-    RawVerdict, Sent, Statistics, Verdict,
+    RawVerdict, Run, Sent, Statistics, Verdict,
 };
 
 /// Number of packets beyond which a [`Wire`] is congested.
@@ -55,6 +55,19 @@ impl Queue for Wire {
             sent.packets += 1;
             self.held.extend(packet.take_frame());
         }
+        sent
+    }
+
+    /// Takes packets as they are, as a driver in C does.
+    fn transmit_run(&mut self, mut run: Run<'_>, pool: &mut Pool) -> Sent {
+        let tokens: Vec<_> = run.iter().map(|packet| (packet.token(), packet.len())).collect();
+        let sent = self.transmit(&mut run, pool);
+        for (packet, (token, length)) in run.iter_mut().zip(tokens).take(sent.taken) {
+            *packet = pool
+                .packet(Frame::from_token(token), pool.data_offset(), length, self.port)
+                .unwrap();
+        }
+        run.forget_first(sent.taken);
         sent
     }
 

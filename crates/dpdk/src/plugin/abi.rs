@@ -7,7 +7,7 @@ use fastlane_core::{METADATA_LENGTH, Packet, RegionId};
 
 /// Version of the interface. Every change of a layout or a function increments it, here and in
 /// `plugin.h`.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// Error text of DPDK, terminated by a zero.
 #[repr(C)]
@@ -183,6 +183,7 @@ pub(crate) struct Table {
     pub(crate) disarm: unsafe extern "C" fn(*const QueueHandle),
     pub(crate) receive: unsafe extern "C" fn(*mut QueueHandle, *mut Packet, u32) -> Received,
     pub(crate) transmit: unsafe extern "C" fn(*mut QueueHandle, *mut Packet, u32) -> SendResult,
+    pub(crate) transmit_run: unsafe extern "C" fn(*mut QueueHandle, *mut Packet, u32) -> SendResult,
     pub(crate) alloc_packets: unsafe extern "C" fn(*mut QueueHandle, *mut Packet, u32) -> u32,
     pub(crate) release: unsafe extern "C" fn(*mut u64, u32),
 }

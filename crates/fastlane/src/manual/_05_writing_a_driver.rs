@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `receive` | append packets that have arrived, at most `burst.room()` |
 //! | `transmit` | take packets from the front of a slice, as many as there is space for |
+//! | `transmit_run` | the same for packets that nobody sees again: they need not be emptied |
 //! | `congestion`, `is_loop` | how full the ring is; that a lane receives only what it has sent |
 //! | `flush` | send what was taken, and return frames that have left to the pool |
 //! | `tx_memory`, `alloc_packet` | the memory that the device transmits from without a copy |
