@@ -1,10 +1,11 @@
 //! Egress: the queues of a lane, and the verdicts of a burst, carried out run by run.
 //!
-//! A received burst passes [`Egress::dispatch_received`]. If it is one run that leaves by a queue of
-//! the lane, [`Egress::send_burst`] passes it to
+//! A received burst passes [`Egress::dispatch_received`]. If it is one run that leaves by a queue
+//! of the lane, [`Egress::send_burst`] passes it to
 //! [`Queue::transmit_run`](crate::Queue::transmit_run). Otherwise it is split into runs, and
 //! [`Egress::send`] passes each to its exit, which is one of the queues in [`LanePorts`] that the
-//! lane also receives from, or to the carrier of a logical port. [`Egress::dispatch`] is for resumed packets and for packets of other lanes.
+//! lane also receives from, or to the carrier of a logical port. [`Egress::dispatch`] is for
+//! resumed packets and for packets of other lanes.
 
 use fastlane_table::counters::PortCounter;
 
