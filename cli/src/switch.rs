@@ -14,7 +14,8 @@ use crate::Error;
 ///
 /// Tables, sessions and held packets stay. The new device is opened beside the present one, which
 /// is closed once everything that it has received was read. If the new one cannot be opened, or its
-/// peer does not connect within 3 s, nothing changes. The configuration file stays as it is: the
+/// peer does not connect within 3 s, nothing changes. A PCI device that goes from Linux to DPDK, or
+/// back, leaves the port without a device for seconds. The configuration file stays as it is: the
 /// next start has the driver written there.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]

@@ -119,6 +119,12 @@ fn check_says_what_a_configuration_means() {
     let (code, stdout, stderr) = output(fastlane().arg("check").arg(&path));
     assert_eq!((code, &*stderr), (Some(0), ""), "{stdout}");
     assert!(stdout.contains("tried") && stdout.contains("wire"), "{stdout}");
+    let of_kernel = r#"{"ports": {"wire": {"driver": {"memory": {}}},
+        "in": {"driver": {"af-xdp": {"interface": "lo"}}, "tier": "kernel"}}}"#;
+    std::fs::write(&path, of_kernel).unwrap();
+    let (code, stdout, stderr) = output(fastlane().arg("check").arg(&path));
+    assert_eq!((code, &*stderr), (Some(0), ""), "{stdout}");
+    assert!(stdout.contains("port `in`: kernel tier on lo"), "{stdout}");
     std::fs::write(&path, r#"{"ports": {"wire": {"drive": {}}}}"#).unwrap();
     let (code, _, stderr) = output(fastlane().arg("check").arg(&path));
     assert_eq!(code, Some(1));

@@ -47,7 +47,8 @@ struct fl_turn;
 /* Flag: a checksum of the packet is partial; see fl_complete_checksum. */
 #define FL_PARTIAL ((uint16_t)1)
 
-/* Flag: the packet came from Linux. */
+/* Flag: the packet came from Linux. No packet that `process` gets has it: such packets leave
+ * without the application. */
 #define FL_FROM_KERNEL ((uint16_t)2)
 
 /* Bit of `token`: an end of the packet was moved. */
@@ -99,7 +100,7 @@ FL_ASSERT(offsetof(struct fl_packet, verdict) == 28, "the layout of verdict");
  * Each lane is a thread with a state of its own that nobody else touches, so none of these
  * functions needs a lock. They must not block, and in C++ they must not throw. */
 struct fl_app {
-    /* Labels the `count` packets of a burst, 1 or more, all from one queue. Called in the lane's
+    /* Labels the `count` packets of a burst, 1 or more, all of one port. Called in the lane's
      * thread. The array and the bytes are valid until it returns. */
     void (*process)(struct fl_packet *packets, size_t count, struct fl_turn *turn, void *state);
     /* Called once per turn of the lane after its packets, even if nothing arrived: for timers and
@@ -114,9 +115,9 @@ struct fl_app {
      * lane's thread at its end, or in the thread of fl_main if the lane never began. NULL: nothing
      * to free. */
     void (*stop)(void *state);
-    /* Checks each packet after `process`: a packet with invalid changes other than bytes and
-     * verdict is restored, dropped and counted as `drop_bad_verdict`. Costs about two nanoseconds
-     * per packet; a debug build of the library always checks. */
+    /* Checks each packet that `process` was given after it: a packet with invalid changes other
+     * than bytes and verdict is restored, dropped and counted as `drop_bad_verdict`. Costs about
+     * two nanoseconds per packet; a debug build of the library always checks. */
     bool checked;
 };
 
@@ -173,12 +174,12 @@ size_t fl_held(const struct fl_turn *turn, uint32_t key);
 
 /* Sends a message of `length` bytes to the slow path at the end of this turn. The bytes are
  * copied. Returns false, which is counted, if the ring is full, the message is longer than 65,536
- * bytes, or there is no slow path. */
+ * bytes or half of the ring, or the configuration has no `messages`. */
 bool fl_send(struct fl_turn *turn, uint32_t kind, const void *body, size_t length);
 
 /* Sends a packet in its current form to the slow path, with its origin, the time and the
- * application's reason: a message of the kind FL_PUNT, otherwise like fl_send. The verdict of the
- * packet is separate. */
+ * application's reason: a message of the kind FL_PUNT, otherwise like fl_send. A packet that is
+ * too long for a message is cut off. The verdict of the packet is separate. */
 bool fl_punt(struct fl_turn *turn, const struct fl_packet *packet, uint32_t reason);
 
 /* Stores the next message from the slow path in `*message`. Returns false without a change if
@@ -189,7 +190,8 @@ bool fl_receive(struct fl_turn *turn, struct fl_message *message);
 /* Keeps the lane awake after this turn: the application has work to do soon. */
 void fl_keep_awake(struct fl_turn *turn);
 
-/* Ends the application: after this turn all lanes send what they hold and stop. */
+/* Ends the application: after this turn all lanes send what waits in their ports, drop packets
+ * that are held, and stop. */
 void fl_end(struct fl_turn *turn);
 
 /* Completes a partial checksum of the packet (FL_PARTIAL: Linux leaves it to a device). Call it
@@ -197,10 +199,10 @@ void fl_end(struct fl_turn *turn);
  * nothing to do, and false if the checksum is outside of the packet: drop it then. */
 bool fl_complete_checksum(struct fl_packet *packet);
 
-/* Returns the lane's number, from 0. */
+/* Returns the lane's number among those with the application, from 0. */
 size_t fl_lane_index(const struct fl_lane *lane);
 
-/* Returns the number of lanes. */
+/* Returns the number of lanes with the application: all, or the workers in master-worker. */
 size_t fl_lane_count(const struct fl_lane *lane);
 
 /* Returns the number of the port of this name, from 0 to 65535, or -1 if it does not exist. If
@@ -210,11 +212,12 @@ int fl_port(struct fl_lane *lane, const char *name);
 /* Returns the number of ports. They are numbered from 0 in the order of their names. */
 size_t fl_port_count(const struct fl_lane *lane);
 
-/* Returns the name of a port, or NULL if it does not exist. */
+/* Returns the name of a port, valid until `start` returns, or NULL if it does not exist. */
 const char *fl_port_name(struct fl_lane *lane, uint16_t port);
 
-/* Returns the object `app` of the configuration as JSON text in UTF-8 on one line; `{}` if it is
- * absent. NULL if it is not an object, which then is the reason if `start` refuses. */
+/* Returns the object `app` of the configuration as JSON text in UTF-8 on one line, valid until
+ * `start` returns; `{}` if it is absent. NULL if it is not an object, which then is the reason if
+ * `start` refuses. */
 const char *fl_settings(struct fl_lane *lane);
 
 /* Sets the reason why `start` refuses and returns -1, for `start` to return. `key` is the wrong
@@ -226,9 +229,9 @@ int fl_refuse(struct fl_lane *lane, const char *key, const char *reason);
  * was compiled with. */
 int fl_main_abi(int argc, char *const *argv, const struct fl_app *app, size_t size, uint32_t abi);
 
-/* Ends the run as SIGINT does: the lanes send what they hold and fl_main returns. It may be called
- * from any thread and signal handler at any time. Called before fl_main, it makes fl_main end at
- * once. */
+/* Ends the run as SIGINT does: the lanes send what waits in their ports and fl_main returns. It
+ * may be called from any thread and signal handler at any time. Called before fl_main, it makes
+ * fl_main end right after its start. */
 void fl_stop(void);
 
 /* Returns the verdict that sends the packet by this port. */

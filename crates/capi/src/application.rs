@@ -23,7 +23,7 @@ use crate::{Lane, Packet};
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct App {
-    /// Labels the `count` packets of a burst, 1 or more, all from one queue. Called in the lane's
+    /// Labels the `count` packets of a burst, 1 or more, all of one port. Called in the lane's
     /// thread. The array and the bytes are valid until it returns.
     pub process: Option<
         unsafe extern "C" fn(
@@ -45,9 +45,9 @@ pub struct App {
     /// lane's thread at its end, or in the thread of fl_main if the lane never began. NULL: nothing
     /// to free.
     pub stop: Option<unsafe extern "C" fn(state: *mut c_void)>,
-    /// Checks each packet after `process`: a packet with invalid changes other than bytes and
-    /// verdict is restored, dropped and counted as `drop_bad_verdict`. Costs about two nanoseconds
-    /// per packet; a debug build of the library always checks.
+    /// Checks each packet that `process` was given after it: a packet with invalid changes other
+    /// than bytes and verdict is restored, dropped and counted as `drop_bad_verdict`. Costs about
+    /// two nanoseconds per packet; a debug build of the library always checks.
     pub checked: bool,
 }
 

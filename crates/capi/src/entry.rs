@@ -56,9 +56,9 @@ pub unsafe extern "C" fn fl_main_abi(
     c_int::from(fastlane::main_from(arguments, &stop, factory))
 }
 
-/// Ends the run as SIGINT does: the lanes send what they hold and fl_main returns. It may be called
-/// from any thread and signal handler at any time. Called before fl_main, it makes fl_main end at
-/// once.
+/// Ends the run as SIGINT does: the lanes send what waits in their ports and fl_main returns. It
+/// may be called from any thread and signal handler at any time. Called before fl_main, it makes
+/// fl_main end right after its start.
 #[unsafe(no_mangle)]
 pub extern "C" fn fl_stop() {
     STOPPED.store(true, Ordering::SeqCst);

@@ -37,7 +37,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Returns the lane's number, from 0.
+/// Returns the lane's number among those with the application, from 0.
 ///
 /// # Safety
 /// `lane` is the one that `start` was given, which has not returned yet.
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn fl_lane_index(lane: *const Lane<'_>) -> usize {
     unsafe { &*lane }.info.index()
 }
 
-/// Returns the number of lanes.
+/// Returns the number of lanes with the application: all, or the workers in master-worker.
 ///
 /// # Safety
 /// As `fl_lane_index`.
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn fl_port_count(lane: *const Lane<'_>) -> usize {
     unsafe { &*lane }.info.port_names().count()
 }
 
-/// Returns the name of a port, or NULL if it does not exist.
+/// Returns the name of a port, valid until `start` returns, or NULL if it does not exist.
 ///
 /// # Safety
 /// As `fl_lane_index`.
@@ -97,8 +97,9 @@ pub unsafe extern "C" fn fl_port_name(lane: *mut Lane<'_>, port: u16) -> *const 
     name.map_or(std::ptr::null(), |name| lane.text(name))
 }
 
-/// Returns the object `app` of the configuration as JSON text in UTF-8 on one line; `{}` if it is
-/// absent. NULL if it is not an object, which then is the reason if `start` refuses.
+/// Returns the object `app` of the configuration as JSON text in UTF-8 on one line, valid until
+/// `start` returns; `{}` if it is absent. NULL if it is not an object, which then is the reason if
+/// `start` refuses.
 ///
 /// # Safety
 /// As `fl_lane_index`.

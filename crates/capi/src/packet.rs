@@ -24,7 +24,8 @@ pub const FL_PUNT: u32 = 0xffffffff;
 
 /// Flag: a checksum of the packet is partial; see fl_complete_checksum.
 pub const FL_PARTIAL: u16 = 1;
-/// Flag: the packet came from Linux.
+/// Flag: the packet came from Linux. No packet that `process` gets has it: such packets leave
+/// without the application.
 pub const FL_FROM_KERNEL: u16 = 2;
 /// Bit of `token`: an end of the packet was moved.
 pub const FL_MOVED: u64 = 0x8000000000000000;

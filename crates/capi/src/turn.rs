@@ -145,7 +145,7 @@ pub unsafe extern "C" fn fl_held(turn: *const Turn, key: u32) -> usize {
 
 /// Sends a message of `length` bytes to the slow path at the end of this turn. The bytes are
 /// copied. Returns false, which is counted, if the ring is full, the message is longer than 65,536
-/// bytes, or there is no slow path.
+/// bytes or half of the ring, or the configuration has no `messages`.
 ///
 /// # Safety
 /// As `fl_now`; `body` has `length` bytes, or is NULL when there are none.
@@ -161,8 +161,8 @@ pub unsafe extern "C" fn fl_send(
 }
 
 /// Sends a packet in its current form to the slow path, with its origin, the time and the
-/// application's reason: a message of the kind FL_PUNT, otherwise like fl_send. The verdict of the
-/// packet is separate.
+/// application's reason: a message of the kind FL_PUNT, otherwise like fl_send. A packet that is
+/// too long for a message is cut off. The verdict of the packet is separate.
 ///
 /// # Safety
 /// As `fl_copy`.
@@ -212,7 +212,8 @@ pub unsafe extern "C" fn fl_keep_awake(turn: *mut Turn) {
     unsafe { &mut *turn }.keep_awake();
 }
 
-/// Ends the application: after this turn all lanes send what they hold and stop.
+/// Ends the application: after this turn all lanes send what waits in their ports, drop packets
+/// that are held, and stop.
 ///
 /// # Safety
 /// As `fl_now`.

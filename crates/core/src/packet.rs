@@ -265,7 +265,8 @@ impl Packet {
         self.token != NO_FRAME
     }
 
-    /// Returns true if Linux sent the packet, through the kernel peer of its port.
+    /// Returns true if Linux sent the packet, through the kernel peer of its port. Such packets
+    /// leave without the application; observers see them.
     #[inline]
     #[must_use]
     pub fn is_from_kernel(&self) -> bool {

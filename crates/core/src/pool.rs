@@ -71,7 +71,7 @@ impl fmt::Display for PoolError {
                  mapping, or create other memory",
             ),
             Self::NoRegion => formatter
-                .write_str("the process has used all 65,535 memory regions; start it again"),
+                .write_str("the process has used all 32,767 memory regions; start it again"),
         }
     }
 }

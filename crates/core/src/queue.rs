@@ -89,9 +89,9 @@ pub trait Queue: Send {
     /// does. Packets need not leave before [`flush`](Self::flush).
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent;
 
-    /// Does the work of [`transmit`](Self::transmit) for a run of which nobody sees the packets
-    /// again that were taken. A queue that moves packets as they are, or passes them to C, need not
-    /// empty them: it [forgets](Run::forget_first) them.
+    /// Takes packets for sending like [`transmit`](Self::transmit), of a burst that is one run. A
+    /// queue that moves packets as they are, or passes them to C, need not take each of them out:
+    /// it [forgets](Run::forget_first) all that it has taken.
     #[inline]
     fn transmit_run(&mut self, mut run: Run<'_>, pool: &mut Pool) -> Sent {
         self.transmit(&mut run, pool)

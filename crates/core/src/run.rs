@@ -4,10 +4,10 @@ use std::ops::{Deref, DerefMut};
 
 use crate::{Packet, PacketOwnership};
 
-/// Packets of a burst for [`Queue::transmit_run`](crate::Queue::transmit_run).
+/// Burst that is one run, for [`Queue::transmit_run`](crate::Queue::transmit_run).
 ///
-/// Nobody sees a packet again once it was [forgotten](Self::forget_first), so the queue need not
-/// empty it, which saves a store for each.
+/// A queue empties each packet that it takes, or [forgets](Self::forget_first) all of them, which
+/// saves a store for each.
 #[derive(Debug)]
 pub struct Run<'a> {
     packets: &'a mut Vec<Packet>,
@@ -20,9 +20,9 @@ impl<'a> Run<'a> {
         Self { packets }
     }
 
-    /// Forgets the first `count` packets. The run is empty afterwards if that are all; otherwise
-    /// they stay as empty packets. Their frames belong to whoever has noted their tokens, and are
-    /// lost if nobody has.
+    /// Forgets the first `count` packets. If `count` is all of them, the run has no packets
+    /// afterwards; otherwise the first `count` are empty and the others stay. The frames belong to
+    /// whoever has noted their tokens, and are lost if nobody has.
     #[inline(always)]
     pub fn forget_first(&mut self, count: usize) {
         if count >= self.packets.len() {

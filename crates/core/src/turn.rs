@@ -57,8 +57,8 @@ mod messaging;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait App {
-    /// Labels the packets of a burst with [`set_verdict`](Packet::set_verdict). The packets come
-    /// from one queue. They are labelled [`Verdict::Kernel`] at first.
+    /// Labels the packets of a burst with [`set_verdict`](Packet::set_verdict). All of them have
+    /// arrived at one port. They are labelled [`Verdict::Kernel`] at first.
     fn process(&mut self, packets: &mut [Packet], turn: &mut Turn);
 
     /// Returns the shard of a packet that has arrived at a port with `lane-by: application`. All

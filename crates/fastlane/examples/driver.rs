@@ -18,7 +18,8 @@ use std::sync::atomic::AtomicBool;
 use fastlane::counters::Counters;
 use fastlane::table::SharedMemory;
 use fastlane::{Packet, PortId, Verdict};
-use fastlane_core::{Burst, Lane, LaneConfig, Pool, Port, Queue, Sent, Statistics, TxMemory};
+use fastlane_core::{Burst, Idle, Lane, LaneConfig, Pool, Port, Queue, Sent, Statistics, TxMemory};
+use rustix::event::epoll;
 
 /// Queue of a connected, non-blocking Unix datagram socket. A datagram is a frame.
 struct DatagramQueue {
@@ -98,7 +99,13 @@ fn lane(socket: UnixDatagram) -> Result<Lane<impl FnMut(&mut Packet) -> Verdict>
         counters: counters.port(0, 0),
     };
     let config = LaneConfig::new(pool, vec![port], counters.lane(0));
-    Ok(Lane::new(|_: &mut Packet| Verdict::Reflect, config))
+    let mut lane = Lane::new(|_: &mut Packet| Verdict::Reflect, config);
+    let interrupts = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for interrupt in lane.interrupts().into_iter().flatten() {
+        epoll::add(&interrupts, interrupt, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    }
+    lane.wait_on(interrupts, Idle::Adaptive); // without it, an idle lane sleeps for short periods
+    Ok(lane)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -13,8 +13,9 @@
 //! echo hello > /dev/udp/127.0.0.1/7001                     # is dropped
 //! cargo run --example firewall -- list                     # 127.0.0.1: 1 packets
 //! ```
-//! Packets that pass are Linux's. A UDP socket has no path into Linux, so they are dropped and
-//! counted as `drop_no_kernel_peer`. On a network interface they continue there, as root:
+//! Packets that pass are Linux's. A UDP socket has no path into Linux unless it is given a TAP, so
+//! they are dropped and counted as `drop_no_kernel_peer`. On a network interface they continue
+//! there, as root:
 //!
 //! ```sh
 //! firewall firewall.json --set ports.wire.driver='{"af-xdp": {"interface": "eth0"}}'

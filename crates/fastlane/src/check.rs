@@ -36,7 +36,10 @@ impl fmt::Display for Report {
 /// The first error found.
 pub fn check(path: &Path) -> Result<Report, Error> {
     let program = "application".to_owned();
-    examine(&config::load(Source { path: path.to_owned(), program, ..Source::default() })?)
+    // Which program reads the file is not known; the router has flows for the kernel tier.
+    let offloads_flows = true;
+    let source = Source { path: path.to_owned(), program, offloads_flows, ..Source::default() };
+    examine(&config::load(source)?)
 }
 
 /// Checks a resolved configuration against this machine.
@@ -92,6 +95,9 @@ pub(crate) fn examine(plan: &Plan) -> Result<Report, Error> {
                 port.name
             ));
         }
+    }
+    for port in &plan.kernel_ports {
+        lines.push(format!("port `{}`: kernel tier on {}", port.name, port.interface));
     }
     Ok(Report { lines, warnings })
 }

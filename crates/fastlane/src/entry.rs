@@ -12,6 +12,7 @@ use fastlane_core::App;
 use tracing::Level;
 
 use crate::config::plan::{Plan, Source};
+use crate::info::create_applications;
 use crate::mirror::MirrorService;
 use crate::tables::Tables;
 use crate::{Error, LaneInfo, Program, config};
@@ -187,7 +188,7 @@ fn start<A, F>(
     arguments: &Arguments,
     name: &str,
     stop: &Arc<AtomicBool>,
-    mut factory: F,
+    factory: F,
 ) -> Result<(), Error>
 where
     A: App + Send,
@@ -206,11 +207,9 @@ where
         offloads_flows: program.offloads_flows,
     })?;
     if arguments.check {
-        let tables = &Tables::new(plan.tables.clone(), vec![]);
+        let tables = Tables::new(plan.tables.clone(), vec![]);
         let mirror = MirrorService::open(&plan)?;
-        let mirror = mirror.as_ref();
-        let lane = |index| LaneInfo { plan: &plan, index, tables, mirror };
-        (0..plan.lanes.len()).try_for_each(|index| factory(&lane(index)).map(|_| ()))?;
+        drop(create_applications(&plan, &tables, mirror.as_ref(), factory)?);
         let report = crate::check::examine(&plan)?;
         say(std::io::stdout(), format_args!("{report}\n"));
         return Ok(());
@@ -267,4 +266,37 @@ pub fn log(verbose: u8) {
         .finish();
     // Fails only if the program has set its own subscriber, which then takes precedence.
     let _ = tracing::subscriber::set_global_default(subscriber);
+}
+
+#[cfg(test)]
+mod tests {
+    use fastlane_core::{Packet, Verdict};
+
+    use super::*;
+    use crate::Shape;
+
+    #[test]
+    fn a_check_creates_the_applications_of_the_workers_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("workers.json");
+        let session = directory.path().join("workers.sock");
+        let text = format!(
+            r#"{{
+                "lanes": {{"cpus": [0, 1], "model": {{"master-worker": {{"io": [1]}}}}}},
+                "ports": {{"wire": {{"driver": {{"memory": {{}}}}}}}},
+                "tables": {{"users": {{"capacity": 16}}}},
+                "session": {session:?}
+            }}"#
+        );
+        std::fs::write(&path, text).unwrap();
+        let mut lanes = vec![];
+        let factory = |lane: &LaneInfo<'_>| {
+            lane.state::<1>("users", Shape::PerLane)?; // has a copy for each worker
+            lanes.push(lane.lane());
+            Ok(|_: &mut Packet| Verdict::Drop)
+        };
+        let arguments = ["workers".into(), "--check".into(), path.into_os_string()];
+        assert_eq!(main_from(arguments, &Arc::default(), factory), 0);
+        assert_eq!(lanes, [0]);
+    }
 }

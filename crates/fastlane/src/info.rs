@@ -58,6 +58,17 @@ pub enum Shape {
     PerLane,
 }
 
+/// Creates the application of each lane that has one. `--check` creates those of a run.
+pub(crate) fn create_applications<A>(
+    plan: &Plan,
+    tables: &Tables,
+    mirror: Option<&MirrorService>,
+    mut factory: impl FnMut(&LaneInfo<'_>) -> Result<A, Error>,
+) -> Result<Vec<A>, Error> {
+    let lane = |index| LaneInfo { plan, index, tables, mirror };
+    (0..plan.lane_roles.applications.len()).map(|index| factory(&lane(index))).collect()
+}
+
 impl LaneInfo<'_> {
     /// Returns the lane's number among those with the application, counted from 0.
     #[must_use]

@@ -21,6 +21,7 @@ use crate::capture::Captures;
 use crate::config::plan::Plan;
 use crate::describe::{Application, Description, LaneFacts, PortFacts};
 use crate::handover::{Handover, Takeover};
+use crate::info::create_applications;
 use crate::lane_memory::{self, LaneFaults};
 use crate::message_rings::MessageRings;
 use crate::metrics::{Metrics, MetricsError};
@@ -39,7 +40,7 @@ use crate::{Error, LaneInfo, port_switch};
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// Runs `plan` until `stop` is set or the application ends itself.
-pub(crate) fn run<A, F>(plan: &Plan, mut factory: F, stop: &AtomicBool) -> Result<Summary, Error>
+pub(crate) fn run<A, F>(plan: &Plan, factory: F, stop: &AtomicBool) -> Result<Summary, Error>
 where
     A: App + Send,
     F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
@@ -56,9 +57,7 @@ where
     let inherited = std::mem::take(&mut takeover.tables);
     let tables = Arc::new(Tables::new(plan.tables.clone(), inherited));
     let mirror = MirrorService::open(plan)?;
-    let lane = |index| LaneInfo { plan, index, tables: &tables, mirror: mirror.as_ref() };
-    let apps = (0..plan.lane_roles.applications.len()).map(|index| factory(&lane(index)));
-    let apps: Vec<A> = apps.collect::<Result<_, _>>()?;
+    let apps = create_applications(plan, &tables, mirror.as_ref(), factory)?;
     drop_unused(&tables);
     crate::numa::report(plan);
     let OpenPorts {

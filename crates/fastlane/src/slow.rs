@@ -29,10 +29,10 @@
 //! # Threads and event loops
 //! All types are `Send`. Calls that request something of the application ([`attach`], and those
 //! that return writers, readers and messages) wait for its reply, at most five seconds. A write
-//! waits at most one second, if no lane has passed a quiescent state and all slots are in use.
-//! Apart from these, only [`Messages::receive`] blocks. An asynchronous program attaches before its
-//! event loop starts or on a blocking thread (tokio: `spawn_blocking`), and may write from its
-//! tasks.
+//! waits at most one second, if all slots are in use and a lane has not passed a quiescent state;
+//! while that lane still has not, writes that need a slot fail at once. Apart from these, only
+//! [`Messages::receive`] blocks. An asynchronous program attaches before its event loop starts or
+//! on a blocking thread (tokio: `spawn_blocking`), and may write from its tasks.
 //!
 //! An event loop waits for two more descriptors. [`Messages`] becomes readable when a lane sends
 //! while it is [armed](Messages::arm). [`SlowPath`] becomes readable when the application ends.

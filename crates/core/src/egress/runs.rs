@@ -1,4 +1,4 @@
-//! Bursts of several runs, and runs that leave from memory that they are not in.
+//! Order of the runs of a burst, and runs that leave from memory that they are not in.
 
 use super::QueueSlot;
 use crate::copy::copy_into;

@@ -27,15 +27,15 @@
 //! | `Drop` | the frame returns to the pool |
 //! | `Reflect` | the packet leaves by the port on which it arrived |
 //! | `Forward(port)` | it leaves by another port of the lane |
-//! | `Hold(key)` | the lane buffers it until [`Turn::resume`](crate::Turn::resume) |
+//! | `Hold(key)` | the lane keeps it until [`Turn::resume`](crate::Turn::resume), if it has room |
 //!
 //! On af-xdp and af-packet, Linux gets a packet labelled `Kernel` as if it had just arrived on the
-//! interface. On other drivers the port needs `"kernel": {"tap": {}}`. Without it the packet is
-//! dropped and counted as `drop_no_kernel_peer`.
+//! interface. A VLAN port has the path of its carrier. On other drivers the port needs
+//! `"kernel": {"tap": {}}`: without it the packet is dropped and counted as `drop_no_kernel_peer`.
 //!
-//! The closure passed to [`main`](crate::main) is the factory. It runs once for each lane, before
-//! any port is open, and creates the instance of that lane. No other thread uses the instance, so
-//! its fields need no lock.
+//! The closure passed to [`main`](crate::main) is the factory. It runs once for each lane (with
+//! workers, for each of them), before any port is open, and creates the instance of that lane. No
+//! other thread uses the instance, so its fields need no lock.
 //!
 //! # The configuration
 //! ```json

@@ -79,7 +79,7 @@
 //! ```
 //!
 //! `insert` fails if the table is full, or after one second in which a lane has not finished a turn
-//! and no slot is free. The table is then unchanged.
+//! and no slot is free; as long as that lane stands, it fails at once. The table is unchanged then.
 //!
 //! # Lane state
 //! [`LaneInfo::state`](crate::LaneInfo::state) gives a lane words for each entry of a table, under

@@ -23,7 +23,8 @@
 //! packet of another lane's shard on, through a ring. That costs one copy. Packets of one queue and
 //! one key stay in order.
 //!
-//! IP fragments go to Linux if the key is not in each of them, as ports and TEIDs are not.
+//! IP fragments go to Linux if the key is not in each of them, as ports and TEIDs are not, and with
+//! `bytes`. With an address or `application` they stay.
 //!
 //! # Keys of the application
 //! The result must depend only on the packet and on tables, because any lane may be the lane of
@@ -64,7 +65,7 @@
 //! `"model": { "master-worker": { "io": [0] } }` under `lanes` divides the lanes. Those of `io`
 //! have the ports and no application. The others are workers: they have the application and no
 //! ports. It suits a device with fewer queues than CPUs, and applications with much work for each
-//! packet.
+//! packet. `lane-by` is `flow` there unless it is a `key`; `rss` and `application` are refused.
 //!
 //! # Moving shards
 //! `fastlane shards NAME` shows the shards and packets of each lane. `--move 7=0` moves shard 7 to

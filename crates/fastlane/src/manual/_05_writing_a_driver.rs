@@ -7,14 +7,15 @@
 //! |---|---|
 //! | `receive` | append packets that have arrived, at most `burst.room()` |
 //! | `transmit` | take packets from the front of a slice, as many as there is space for |
-//! | `transmit_run` | the same for packets that nobody sees again: they need not be emptied |
+//! | `transmit_run` | the same for a whole burst: empties what it takes, or forgets all of it |
 //! | `congestion`, `is_loop` | how full the ring is; that a lane receives only what it has sent |
 //! | `flush` | send what was taken, and return frames that have left to the pool |
 //! | `tx_memory`, `alloc_packet` | the memory that the device transmits from without a copy |
-//! | `arm`, `interrupt` | the descriptor on which an idle lane waits |
+//! | `arm`, `interrupt` | the descriptor on which an idle lane waits (`Lane::wait_on`) |
 //! | `statistics` | losses that the queue has counted; called ten times a second, reads memory |
 //! | `loss_reader` | losses that the device or the kernel counts; the main thread reads them |
-//! | `end_arrivals`, `disconnect` | for a port that a running lane loses, as by `fastlane switch` |
+//! | `end_arrivals` | before the close: `receive` returns only what has arrived |
+//! | `disconnect` | for a port that a running lane loses, as by `fastlane switch` |
 //! | `close` | return all frames to the pool |
 //!
 //! # Rules
