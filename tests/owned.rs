@@ -103,6 +103,26 @@ fn two_programs_on_dpdk_side_by_side() {
     }
 }
 
+#[test]
+fn a_switch_to_dpdk_is_refused_where_a_lane_has_no_memory_of_it() {
+    let Some(lab) = Lab::new("owned-lanes", 1) else { return };
+    let port = |driver: Value, lanes: &[usize]| json!({"driver": driver, "lanes": lanes});
+    let socket = lab.file("other.memif");
+    let macswap = Application::macswap(
+        &lab,
+        json!({
+            "lanes": {"cpus": [0, 1]}, "dpdk": {"huge-pages": "none"},
+            "ports": {
+                "first": port(memif(&lab, false, "server"), &[1]),
+                "wire": port(json!({"memif": {"socket": socket, "role": "server"}}), &[0, 1]),
+            },
+        }),
+    );
+    let error = macswap.switch("wire", &["dpdk", "vdev=net_null0,no-rx=1"]).expect_err("lane 0");
+    assert!(error.contains("lane 0 has no memory of DPDK"), "{error}");
+    macswap.stop();
+}
+
 /// Returns exit status and output of macswap with this path of the DPDK plugin.
 fn refusal(lab: &Lab, driver: Value, plugin: &str) -> (Option<i32>, String) {
     let (mut command, _) = Application::wrapped(lab, &[], configuration(json!({"driver": driver})));

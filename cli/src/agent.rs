@@ -1,5 +1,6 @@
 //! `fastlane agent`: opens ports for applications without privilege.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -30,7 +31,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     let Some(config) = arguments.config.as_deref().filter(|_| !arguments.schema) else {
-        print!("{}", fastlane_agent::schema());
+        write!(io::stdout(), "{}", fastlane_agent::schema())?;
         return Ok(ExitCode::SUCCESS);
     };
     fastlane::log(arguments.verbose);

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::thread;
 
 use fastlane_tests::{
-    Agent, Application, Echo, Lab, Mechanism, Process, binary, eventually, unprivileged,
+    Agent, Application, Echo, Host, Lab, Mechanism, Process, binary, eventually, unprivileged,
 };
 use serde_json::{Value, json};
 
@@ -14,6 +14,26 @@ use crate::{configuration, traffic};
 #[track_caller]
 fn is_taken_over(agent: &Agent) {
     eventually("the client comes back", || agent.process().stderr().contains("`wire0` again"));
+}
+
+/// Starts `fastlane keep` of an ordinary user and waits until it holds `descriptors` descriptors.
+#[track_caller]
+pub(crate) fn keeper(lab: &Lab, host: &Host, macswap: &Application, descriptors: usize) -> Process {
+    let mut command = unprivileged(lab, host, "fastlane");
+    command.arg("keep").arg(macswap.session()).args(["--seconds", "60"]);
+    let keeper = Process::start(command);
+    macswap.is_kept_by(&keeper, descriptors);
+    keeper
+}
+
+/// Kills an application of an ordinary user and starts it again.
+#[track_caller]
+pub(crate) fn replaced(lab: &Lab, host: &Host, macswap: Application) -> Application {
+    let session = macswap.session().to_owned();
+    macswap.kill();
+    let mut command = unprivileged(lab, host, "macswap");
+    command.arg(session.with_extension("json"));
+    Application::run(command, session)
 }
 
 /// Kills the agent while 20,000 packets cross macswap, and starts it again: none is lost.
@@ -109,17 +129,10 @@ fn an_application_is_replaced_without_loss_of_its_sockets() {
     configuration["lanes"] = json!({"frames": 32_768});
     let mut macswap = agent.macswap(&lab, configuration);
     // Pool, socket, and the connection to the agent.
-    let mut command = unprivileged(&lab, &lab.left, "fastlane");
-    command.arg("keep").arg(macswap.session()).args(["--seconds", "60"]);
-    let keeper = Process::start(command);
-    macswap.is_kept_by(&keeper, 3);
+    let keeper = keeper(&lab, &lab.left, &macswap, 3);
     for _ in 0..2 {
-        let session = macswap.session().to_owned();
-        macswap.kill();
+        macswap = replaced(&lab, &lab.left, macswap);
         assert_eq!(agent.pinned(), 1);
-        let mut command = unprivileged(&lab, &lab.left, "macswap");
-        command.arg(session.with_extension("json"));
-        macswap = Application::run(command, session);
         let stderr = macswap.process.stderr();
         assert!(stderr.contains("the ports on AF_XDP are taken over"), "{stderr}");
         traffic(&lab, 500, 5000).assert_intact();
@@ -136,19 +149,12 @@ fn an_application_that_is_replaced_after_a_restart_of_the_agent_opens_its_ports_
     let Some(lab) = Lab::new("agent-both", 1) else { return };
     let Some(mut agent) = Agent::start(&lab, &Agent::pools()) else { return };
     let macswap = agent.macswap(&lab, configuration(Mechanism::XdpNative));
-    let mut command = unprivileged(&lab, &lab.left, "fastlane");
-    command.arg("keep").arg(macswap.session()).args(["--seconds", "60"]);
-    let keeper = Process::start(command);
-    macswap.is_kept_by(&keeper, 3);
+    let keeper = keeper(&lab, &lab.left, &macswap, 3);
     agent.kill();
     agent.run(&lab);
     is_taken_over(&agent);
     // The holder has the connection to the agent that has ended.
-    let session = macswap.session().to_owned();
-    macswap.kill();
-    let mut command = unprivileged(&lab, &lab.left, "macswap");
-    command.arg(session.with_extension("json"));
-    let macswap = Application::run(command, session);
+    let macswap = replaced(&lab, &lab.left, macswap);
     let stderr = macswap.process.stderr();
     assert!(stderr.contains("the inherited ports are closed and reopened"), "{stderr}");
     traffic(&lab, 500, 5000).assert_intact();

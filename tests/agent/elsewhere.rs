@@ -253,17 +253,10 @@ fn an_application_of_a_pod_is_replaced_without_loss_of_its_sockets() {
     configuration["ports"]["wire"]["steer"] = json!([{"udp-port": 2152}]);
     configuration["lanes"] = json!({"frames": 32_768});
     let mut macswap = start(&agent, &lab, &pod, "macswap", configuration);
-    let mut command = fastlane_tests::unprivileged(&lab, &pod, "fastlane");
-    command.arg("keep").arg(macswap.session()).args(["--seconds", "60"]);
-    let keeper = Process::start(command);
     // Pool, socket, TAP, and the connection to the agent.
-    macswap.is_kept_by(&keeper, 4);
+    let keeper = keeper(&lab, &pod, &macswap, 4);
     for mtu in ["1400", "1300"] {
-        let session = macswap.session().to_owned();
-        macswap.kill();
-        let mut command = fastlane_tests::unprivileged(&lab, &pod, "macswap");
-        command.arg(session.with_extension("json"));
-        macswap = Application::run(command, session);
+        macswap = replaced(&lab, &pod, macswap);
         let stderr = macswap.process.stderr();
         assert!(stderr.contains("the ports on AF_XDP and TAP are taken over"), "{stderr}");
         traffic(&lab, 500, 5000).assert_intact();

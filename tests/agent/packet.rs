@@ -7,7 +7,7 @@ use fastlane::agent::records::{Attached, Response};
 use fastlane_tests::{Agent, LEFT_MAC, Lab, Mechanism, assert_unprivileged, eventually};
 use serde_json::{Value, json};
 
-use crate::absence::{controls, kill_and_start_again};
+use crate::absence::{controls, keeper, kill_and_start_again, replaced};
 use crate::hostile::Hostile;
 use crate::{configuration, refused, traffic};
 
@@ -38,6 +38,23 @@ fn no_packet_is_lost_while_the_agent_is_killed_and_started_again() {
         assert_unprivileged(&macswap.process);
         controls(&lab, &agent, macswap);
     }
+}
+
+#[test]
+fn an_application_is_replaced_although_a_holder_has_its_connection() {
+    let Some(lab) = Lab::new("packet-handover", 1) else { return };
+    let Some(agent) = Agent::start(&lab, &pools()) else { return };
+    let mut macswap = agent.macswap(&lab, packet());
+    let keeper = keeper(&lab, &lab.left, &macswap, 1);
+    for _ in 0..2 {
+        // As long as the holder has the connection, the interface is not free for another one.
+        macswap = replaced(&lab, &lab.left, macswap);
+        traffic(&lab, 500, 5000).assert_intact();
+        macswap.is_kept_by(&keeper, 1);
+    }
+    macswap.stop();
+    keeper.kill();
+    eventually("nothing stays", || agent.pinned() == 0);
 }
 
 #[test]

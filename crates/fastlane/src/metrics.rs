@@ -144,7 +144,11 @@ impl Endpoint {
         let mut events = [wake, PollFd::new(&self.listener, PollFlags::IN)];
         match poll(&mut events, None) {
             Ok(_) => events[0].revents().is_empty(),
-            Err(error) => error == rustix::io::Errno::INTR,
+            Err(rustix::io::Errno::INTR) => true,
+            Err(error) => {
+                tracing::error!("the endpoint of the metrics ends: {error}; restart to have it");
+                false
+            }
         }
     }
 

@@ -63,7 +63,9 @@ pub(crate) fn open(
     };
     match open_ports(plan, Some(inherited), agent) {
         Ok(opened) => {
-            tracing::info!("the ports on {drivers} are taken over from the previous process");
+            if let Some(drivers) = drivers {
+                tracing::info!("the ports on {drivers} are taken over from the previous process");
+            }
             Ok(opened)
         }
         Err(error) => {

@@ -404,13 +404,17 @@ impl<'a> PortMonitor<'a> {
     fn refused(&mut self, index: usize, down: DownReason, reason: String) -> Result<(), Error> {
         let port = &mut self.ports[index];
         self.around.counters.set_down_reason(port.number, Some(down));
-        let plan = &port.plan;
-        let within = plan.reopen_within.unwrap_or_default();
+        let name = &port.plan.name;
+        let Some(within) = port.plan.reopen_within else {
+            return Err(Error::Run(format!(
+                "{reason}\nport `{name}` could not be reopened, and `on-removal` is `exit`; remove \
+                 this obstacle and start the application again"
+            )));
+        };
         if port.since.elapsed() >= within {
             return Err(Error::Run(format!(
-                "{reason}\nport `{}` could not be reopened within {} s; remove this obstacle and \
-                 start the application again, or increase `reopen-within-s`",
-                plan.name,
+                "{reason}\nport `{name}` could not be reopened within {} s; remove this obstacle \
+                 and start the application again, or increase `reopen-within-s`",
                 within.as_secs()
             )));
         }

@@ -19,6 +19,7 @@ use super::port_reentry::PortReentry;
 use super::port_tap::PortTap;
 use crate::agent::{AgentClient, Interfaces};
 use crate::config::plan::{PortPlan, unmatched_rules};
+use crate::config::raw::Driver;
 
 /// Steering programs, lane rules and links of all ports. Dropping it detaches the programs from
 /// their interfaces.
@@ -156,6 +157,17 @@ impl Devices {
         match has_rules && !port.driver.is_shared() && !self.is_matched_by_lanes(number) {
             true => Err(unmatched_rules(&port.driver)),
             false => Ok(()),
+        }
+    }
+
+    /// Checks that the lanes of a port can have its queues.
+    ///
+    /// # Errors
+    /// Returns an error if one of them has no memory for its driver.
+    pub(crate) fn check_memory(&self, port: &PortPlan) -> Result<(), String> {
+        match (&port.driver, &self.dpdk) {
+            (Driver::Dpdk(_), Some(dpdk)) => dpdk.memories_of(&port.lanes).map(drop),
+            _ => Ok(()),
         }
     }
 

@@ -81,7 +81,8 @@ pub(super) fn reopen(
     dpdk: Option<&Dpdk>,
 ) -> Result<Reopened, Error> {
     let dpdk = dpdk.ok_or_else(|| Error::port(&port.name, "DPDK does not run; restart"))?;
-    let (environment, memories) = (dpdk.environment(), dpdk.memories_of(&port.lanes));
+    let memories = dpdk.memories_of(&port.lanes).map_err(|error| Error::port(&port.name, error))?;
+    let environment = dpdk.environment();
     let (device, queues) = open_device(environment, port, &settings(raw), &memories, rules)?;
     let mode = mode(&device, port, environment);
     Ok(Reopened { interface: None, mode, queues, device: ReopenedDevice::Dpdk(device.link()) })

@@ -51,9 +51,22 @@ impl Dpdk {
         &self.environment
     }
 
-    /// Returns the memories of lanes that have opened a DPDK port.
-    pub(super) fn memories_of(&self, lanes: &[usize]) -> Vec<LaneMemory> {
-        lanes.iter().filter_map(|lane| self.memories[*lane].clone()).collect()
+    /// Returns the memories of lanes, in their order.
+    ///
+    /// # Errors
+    /// Returns the reason if one has opened no DPDK port at its start: queue by queue, a device has
+    /// the memory of the lane.
+    pub(super) fn memories_of(&self, lanes: &[usize]) -> Result<Vec<LaneMemory>, String> {
+        let memory = |lane: &usize| {
+            self.memories[*lane].clone().ok_or_else(|| {
+                format!(
+                    "lane {lane} has no memory of DPDK, because it has started without a port on \
+                     it; start the application with this port on dpdk, or give the port the lanes \
+                     of one that is"
+                )
+            })
+        };
+        lanes.iter().map(memory).collect()
     }
 
     /// Returns DPDK's memory for a lane and its pool, created for the lane's first port on the NUMA

@@ -75,13 +75,13 @@ pub(crate) struct PortManifest {
 }
 
 impl PortManifest {
-    /// Returns the names of the drivers, for log messages.
-    fn drivers(&self) -> &'static str {
+    /// Returns the names of the drivers, for log messages. `None` if there are no ports.
+    fn drivers(&self) -> Option<&'static str> {
         match (self.queues.is_empty(), self.taps.is_empty()) {
-            (true, true) => "nothing",
-            (true, false) => "TAP",
-            (false, true) => "AF_XDP",
-            (false, false) => "AF_XDP and TAP",
+            (true, true) => None,
+            (true, false) => Some("TAP"),
+            (false, true) => Some("AF_XDP"),
+            (false, false) => Some("AF_XDP and TAP"),
         }
     }
 }
@@ -193,14 +193,15 @@ pub(crate) struct InheritedPorts {
 }
 
 impl InheritedPorts {
-    /// Creates them from descriptors in the order of the manifest. `None` if there are no ports.
+    /// Creates them from descriptors in the order of the manifest. `None` if there are neither
+    /// ports nor a connection to the agent, which has those on AF_PACKET.
     pub(crate) fn new(manifest: PortManifest, descriptors: Vec<Option<OwnedFd>>) -> Option<Self> {
-        let is_some = !manifest.queues.is_empty() || !manifest.taps.is_empty();
+        let is_some = manifest.drivers().is_some() || manifest.agent.is_some();
         is_some.then_some(Self { manifest, descriptors })
     }
 
-    /// Returns the names of the drivers, for log messages.
-    pub(crate) fn drivers(&self) -> &'static str {
+    /// Returns the names of the drivers, for log messages. `None` if there are no ports.
+    pub(crate) fn drivers(&self) -> Option<&'static str> {
         self.manifest.drivers()
     }
 

@@ -74,6 +74,7 @@ impl PortMonitor<'_> {
     ) -> Progress {
         match stage {
             Stage::Leaving(device) => {
+                self.withdraw();
                 self.retire(index);
                 Progress::Stage(Stage::Emptying(device))
             }
@@ -111,8 +112,9 @@ impl PortMonitor<'_> {
                 if let Some(interface) = &port.interface {
                     self.around.counters.set_down_reason(port.number, down_reason(interface));
                 }
-                let started = lock(self.around.devices).exchange_device(&port.plan, opened.device);
-                match started {
+                // The interface is another one than before, with the same name.
+                let (plan, Reopened { interface, device, .. }) = (port.plan.clone(), *opened);
+                match self.start_device(index, &plan, interface.as_ref(), device) {
                     Ok(()) => {
                         switch.silence = None;
                         Progress::Refuse(reason)

@@ -11,6 +11,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use fastlane_core::QueueChange;
+use fastlane_kernel::Interface;
 use fastlane_table::counters::PortCounter;
 
 use super::monitored_port::{MonitoredPort, Phase, down_reason, xdp_queues};
@@ -151,6 +152,7 @@ impl PortMonitor<'_> {
         plan.rules.clone_from(&at_start.ports[number].rules);
         at_start.check_change(&at_start.ports[number], &port.plan, &plan)?;
         devices.check_rules(&plan)?;
+        devices.check_memory(&plan)?;
         Ok(plan)
     }
 
@@ -195,6 +197,7 @@ impl PortMonitor<'_> {
                 }
             },
             Stage::Settling => {
+                self.withdraw();
                 self.retire(index);
                 Progress::Stage(Stage::Closing)
             }
@@ -256,30 +259,46 @@ impl PortMonitor<'_> {
         switch: &mut PortSwitch,
         device: ReopenedDevice,
     ) -> Result<(), String> {
-        let port = &mut self.ports[index];
-        let mut devices = lock(self.around.devices);
-        devices.exchange_device(&switch.plan, device)?;
-        if let Some(interface) = &switch.interface {
-            if let Err(reason) = devices.enter_by(&switch.plan, interface) {
-                tracing::warn!("port `{}`: its path into Linux: {reason}", port.plan.name);
-            }
-            self.linux_interfaces[port.number] = Some(interface.index);
-        }
-        drop(devices);
+        self.start_device(index, &switch.plan, switch.interface.as_ref(), device)?;
         let silence = switch.silence.take().map(|since| since.elapsed().as_secs_f64());
         switch.silent_seconds = silence.unwrap_or_default();
+        Ok(())
+    }
+
+    /// Lets a device claim frames whose queues the lanes have. Packets labelled `Kernel` enter Linux
+    /// on its interface.
+    pub(super) fn start_device(
+        &mut self,
+        index: usize,
+        plan: &PortPlan,
+        interface: Option<&Interface>,
+        device: ReopenedDevice,
+    ) -> Result<(), String> {
+        let mut devices = lock(self.around.devices);
+        devices.exchange_device(plan, device)?;
+        if let Some(interface) = interface {
+            if let Err(reason) = devices.enter_by(plan, interface) {
+                tracing::warn!("port `{}`: its path into Linux: {reason}", plan.name);
+            }
+            self.linux_interfaces[self.ports[index].number] = Some(interface.index);
+        }
+        drop(devices);
         if let Some(mirror) = self.around.mirror {
             mirror.set_interfaces(self.linux_interfaces.clone());
         }
         Ok(())
     }
 
+    /// Takes the duplicates of open sockets back: while one is open, closing a queue does not unbind
+    /// its socket.
+    pub(super) fn withdraw(&self) {
+        self.around.handover.withdraw_ports();
+    }
+
     /// Closes the device that a port leaves, disconnects the queues that lanes have given up, and
     /// lets the lanes take their frames back.
     pub(super) fn retire(&mut self, index: usize) {
         let port = &mut self.ports[index];
-        // Duplicates of its sockets: while one is open, closing a queue does not unbind its socket.
-        self.around.handover.withdraw_ports();
         // First, because only without its link a queue counts what the peer has not read.
         lock(self.around.devices).close_leaving(port.number);
         for (lane, mut queue) in port.detached.drain(..) {
