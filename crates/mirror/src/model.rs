@@ -173,8 +173,23 @@ impl Model {
             }
             changes.inconsistency = Some(Inconsistency::SilentChange);
         }
+        // With `ignore_routes_with_linkdown` hops without a carrier are dead, and revive with it.
+        if was.is_some_and(|was| !was.running) && link.running && self.has_dead_hop(index) {
+            changes.inconsistency = Some(Inconsistency::SilentChange);
+        }
         self.links.insert(index, link);
         changes.links.insert(index);
+    }
+
+    /// Returns true if Linux has reported a hop over an interface as dead.
+    fn has_dead_hop(&self, link: u32) -> bool {
+        let routes = self.tables.values().flat_map(RoutingTable::routes);
+        let of_routes = routes.flat_map(|route| &route.hops);
+        let of_objects = self.next_hops.values().filter_map(|kind| match kind {
+            NextHopKind::Hop(hop) => Some(hop),
+            _ => None,
+        });
+        of_routes.chain(of_objects).any(|hop| hop.dead && hop.link == link)
     }
 
     fn link_gone(&mut self, index: u32, changes: &mut Changes) {

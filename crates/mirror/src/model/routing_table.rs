@@ -41,6 +41,10 @@ impl RoutingTable {
         family.get(destination).map_or(&[], |routes| routes)
     }
 
+    pub(super) fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.families.iter().flat_map(BTreeMap::values).flatten()
+    }
+
     pub(super) fn destinations(&self, ipv6: bool) -> impl Iterator<Item = &Prefix> {
         self.families[usize::from(ipv6)].keys()
     }

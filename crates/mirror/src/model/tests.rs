@@ -209,6 +209,19 @@ fn the_local_table_comes_first() {
 }
 
 #[test]
+fn dead_hops_are_read_anew_when_the_carrier_is_back() {
+    let mut state = state();
+    let lost = || Message::Link(Link { running: false, ..link(1) });
+    say(&mut state, [lost(), Message::Route(route(ONE, &["1.0.0.1"]), Position::First)]);
+    assert_eq!(say(&mut state, [Message::Link(link(1))]).inconsistency, None);
+    let mut dead = route(ONE, &["1.0.0.1"]);
+    dead.hops[0].dead = true;
+    say(&mut state, [lost(), Message::Route(dead, Position::First)]);
+    let changes = say(&mut state, [Message::Link(link(1))]);
+    assert_eq!(changes.inconsistency, Some(Inconsistency::SilentChange));
+}
+
+#[test]
 fn an_interface_that_went_down_is_in_doubt_until_all_is_read_anew() {
     let mut state = state();
     say(&mut state, [Message::Route(route(ONE, &["1.0.0.1"]), Position::First)]);

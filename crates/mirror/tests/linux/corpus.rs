@@ -32,6 +32,22 @@ fn the_seeds_make_routes() {
     assert!(fuzz::tables(&data, &unsafe { Guard::new() }, &sleeping_lane()) > 10);
 }
 
+/// A route that is dead before its interface is known.
+#[test]
+fn a_dead_hop_stays_dead_when_its_interface_comes() {
+    let seed = |wanted: &str| {
+        let (_, mut seed) =
+            corpus::inputs("netlink").into_iter().find(|(name, _)| name == wanted).unwrap();
+        seed.resize(256, 0);
+        seed
+    };
+    let mut route = seed("route-main");
+    route[24] |= 1; // RTNH_F_DEAD of `rtm_flags`
+    let data = [route, seed("neighbour"), seed("link")].concat();
+    // SAFETY: as below.
+    assert_eq!(fuzz::tables(&data, &unsafe { Guard::new() }, &sleeping_lane()), 0);
+}
+
 fn cases() -> u32 {
     if std::env::var_os("FASTLANE_SOAK").is_some() { 1000 } else { 16 }
 }
