@@ -219,8 +219,11 @@ fn quotas(urr: &mut Urr, group: &Group<'_>) -> Result<UrrUpdate, Refusal> {
     given.time_quota = replace(&mut urr.quota.time_s, time);
     let validity = group.find::<ie::QuotaValidityTime>()?.map(|it| it.0);
     given.validity = replace(&mut urr.quota.validity_s, validity);
+    // SMFs relay a zero, which switches these times off as in TS 32.299 (Quota-Holding-Time).
+    urr.quota.validity_s = urr.quota.validity_s.filter(|seconds| *seconds != 0);
     let holding = group.find::<ie::QuotaHoldingTime>()?.map(|it| it.0);
     given.holding = replace(&mut urr.quota_holding_s, holding);
+    urr.quota_holding_s = urr.quota_holding_s.filter(|seconds| *seconds != 0);
     let volume = group.find::<ie::SubsequentVolumeQuota>()?.map(|it| self::volume(it.0));
     let subsequent = &mut urr.subsequent_quota;
     replace_subsequent(&mut subsequent.volume, volume, given.volume_quota && is_after);
@@ -386,15 +389,22 @@ impl Urr {
         Some(from_ntp(seconds, now.real))
     }
 
+    /// Returns the time at which `seconds` of use from `base` are reached, if use continues.
+    pub(crate) fn end_of_use(&self, base: u64, seconds: u32) -> u64 {
+        let Progress { running, elapsed, .. } = self.progress;
+        let used = elapsed.saturating_sub(base);
+        let before = base.saturating_sub(elapsed);
+        let left = (u64::from(seconds) * SECOND).saturating_sub(used).saturating_add(before);
+        running.saturating_add(left)
+    }
+
     /// Returns the time at which the time quota or the quota validity ends.
     fn deadline(&self) -> Option<u64> {
-        let Progress { running, elapsed, elapsed_granted, granted_at, .. } = self.progress;
+        let Progress { running, elapsed_granted, granted_at, .. } = self.progress;
         let quota = self.quota_now();
         let is_running = self.measure.duration && running != 0;
-        let by_time = quota.time_s.filter(|_| is_running).map(|seconds| {
-            let used = elapsed.saturating_sub(elapsed_granted);
-            running.saturating_add((u64::from(seconds) * SECOND).saturating_sub(used))
-        });
+        let by_time = quota.time_s.filter(|_| is_running);
+        let by_time = by_time.map(|seconds| self.end_of_use(elapsed_granted, seconds));
         let by_validity =
             quota.validity_s.map(|seconds| granted_at.saturating_add(u64::from(seconds) * SECOND));
         by_time.into_iter().chain(by_validity).min()

@@ -307,10 +307,13 @@ pub fn next(urr: &Urr, meter: &Meter, now: Now) -> Option<u64> {
         .filter(|_| urr.reports_traffic() && progress.has_traffic && !is_paused);
     let monitoring = urr.monitoring_at(now).map(|at| now.monotonic_of(at));
     let period = Some(progress.period_at).filter(|at| *at != 0 && urr.period().is_some());
+    // One that was reached counts anew from its report, which may have to wait for others.
+    let is_due = progress.due.has(UsageReportTrigger::TIMTH);
     let threshold = urr
         .time_threshold_now()
-        .filter(|_| is_running && urr.triggers.has(ReportingTriggers::TIMTH));
-    let threshold = threshold.map(|seconds| when(urr, urr.time_threshold_base(), seconds.max(1)));
+        .filter(|_| is_running && !is_due && urr.triggers.has(ReportingTriggers::TIMTH));
+    let threshold =
+        threshold.map(|seconds| urr.end_of_use(urr.time_threshold_base(), seconds.max(1)));
     let quota = quota_end(urr, meter, is_running);
     [suspended, stop, monitoring, period, threshold, quota].into_iter().flatten().min()
 }
@@ -325,19 +328,11 @@ fn quota_end(urr: &Urr, meter: &Meter, is_running: bool) -> Option<u64> {
     let used_up = quota
         .time_s
         .filter(|seconds| is_running && *seconds != 0)
-        .map(|seconds| when(urr, progress.elapsed_granted, seconds));
+        .map(|seconds| urr.end_of_use(progress.elapsed_granted, seconds));
     let invalid = quota.validity_s.map(|seconds| later(progress.granted_at, seconds));
     let from = progress.granted_at.max(meter.last);
     let held = urr.quota_holding_s.map(|seconds| later(from, seconds));
     [used_up, invalid, held].into_iter().flatten().min()
-}
-
-/// Returns the time at which `seconds` of use from `base` are reached, if use continues.
-fn when(urr: &Urr, base: u64, seconds: u32) -> u64 {
-    let used = urr.progress.elapsed.saturating_sub(base);
-    let before = base.saturating_sub(urr.progress.elapsed);
-    let left = (u64::from(seconds) * SECOND).saturating_sub(used).saturating_add(before);
-    urr.progress.running.saturating_add(left)
 }
 
 impl Urr {

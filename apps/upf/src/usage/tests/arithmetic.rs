@@ -1,6 +1,9 @@
 //! Evaluation of single URRs, clause by clause.
 
-use fastlane_pfcp::ie::{TimeQuota, TimeThreshold, VolumeQuota, VolumeThreshold, Volumes};
+use fastlane_pfcp::ie::{
+    QuotaHoldingTime, QuotaValidityTime, TimeQuota, TimeThreshold, VolumeQuota, VolumeThreshold,
+    Volumes,
+};
 use fastlane_pfcp::{Group, Writer};
 
 use crate::rules::layout::counter_slots::event;
@@ -337,6 +340,62 @@ fn case_51_start_and_stop_of_traffic_are_reports_without_usage() {
     let mut reports = Vec::new();
     take(&mut urr, &counted(20, 0, at(20)), at(61), UsageReportTrigger::TERMR, &mut reports);
     assert_eq!((reports[0].counts[0], reports[0].sequence), (20, 4));
+}
+
+#[test]
+fn a_renewed_time_quota_counts_from_its_grant() {
+    let mut urr = urr(1, &[ReportingTriggers::TIMQU]);
+    urr.quota.time_s = Some(60);
+    let mut urr = began(urr, at(0));
+    let meter = |seconds| counted(100, 0, at(seconds));
+    assert_eq!(due(&mut urr, &meter(1), at(1)), []);
+    assert_eq!(urr.watch().deadline, Some(at(61).monotonic));
+    for granted in [51, 101] {
+        let renew = |urr: &mut Urr| {
+            urr.quota.time_s = Some(60);
+            UrrUpdate { time_quota: true, ..UrrUpdate::default() }
+        };
+        update(&mut urr, &meter(granted), at(granted), renew);
+        let end = at(granted + 60).monotonic;
+        assert_eq!(urr.watch().deadline, Some(end), "what lanes know");
+        assert_eq!(next(&urr, &meter(granted), at(granted)), Some(end), "what the timer knows");
+    }
+    assert_eq!(due(&mut urr, &meter(160), at(160)), []);
+    let reports = due(&mut urr, &meter(161), at(161));
+    assert_eq!(triggers(&reports), [UsageReportTrigger::TIMQU]);
+}
+
+#[test]
+fn a_time_threshold_whose_report_waits_asks_for_no_timer() {
+    let mut urr = urr(1, &[ReportingTriggers::TIMTH]);
+    urr.time_threshold_s = Some(10);
+    let mut urr = began(urr, at(0));
+    let meter = |seconds| counted(100, 0, at(seconds));
+    settle(&mut urr, &meter(1), at(1));
+    assert_eq!(next(&urr, &meter(1), at(1)), Some(at(11).monotonic));
+    settle(&mut urr, &meter(12), at(12));
+    assert_eq!(next(&urr, &meter(12), at(12)), None, "only the report can go on");
+    let reports = due(&mut urr, &meter(15), at(15));
+    assert_eq!(triggers(&reports), [UsageReportTrigger::TIMTH]);
+    assert_eq!(next(&urr, &meter(15), at(15)), Some(at(25).monotonic));
+}
+
+#[test]
+fn holding_and_validity_times_of_zero_end_no_quota() {
+    let mut urr = urr(1, &[ReportingTriggers::QUHTI, ReportingTriggers::QUVTI]);
+    urr.quota.volume = total(1000);
+    (urr.quota_holding_s, urr.quota.validity_s) = (Some(20), Some(50));
+    let mut urr = began(urr, at(0));
+    let mut bytes = Vec::new();
+    let mut zeros = Writer::new(&mut bytes);
+    zeros.put(&QuotaHoldingTime(0));
+    zeros.put(&QuotaValidityTime(0));
+    let meter = counted(100, 0, at(5));
+    let apply = |urr: &mut Urr| crate::session::urr::apply(urr, &Group::new(&bytes)).unwrap();
+    update(&mut urr, &meter, at(5), apply);
+    assert_eq!(due(&mut urr, &meter, at(500)), []);
+    assert_eq!((next(&urr, &meter, at(500)), urr.watch().deadline), (None, None));
+    assert!(!urr.watch().is_stopped);
 }
 
 #[test]
