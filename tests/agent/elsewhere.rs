@@ -8,6 +8,7 @@ use fastlane_tests::{
 };
 use serde_json::{Value, json};
 
+use crate::absence::{keeper, replaced};
 use crate::{configuration, traffic};
 
 const ADDRESS: &str = "10.99.0.1/24";
