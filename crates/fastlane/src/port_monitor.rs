@@ -404,18 +404,15 @@ impl<'a> PortMonitor<'a> {
     fn refused(&mut self, index: usize, down: DownReason, reason: String) -> Result<(), Error> {
         let port = &mut self.ports[index];
         self.around.counters.set_down_reason(port.number, Some(down));
-        let name = &port.plan.name;
-        let Some(within) = port.plan.reopen_within else {
+        let (name, within) = (&port.plan.name, port.plan.reopen_within);
+        if within.is_none_or(|within| port.since.elapsed() >= within) {
+            let [time, longer] = within.map_or_else(<[String; 2]>::default, |within| {
+                let time = format!(" within {} s", within.as_secs());
+                [time, ", or increase `reopen-within-s`".to_owned()]
+            });
             return Err(Error::Run(format!(
-                "{reason}\nport `{name}` could not be reopened, and `on-removal` is `exit`; remove \
-                 this obstacle and start the application again"
-            )));
-        };
-        if port.since.elapsed() >= within {
-            return Err(Error::Run(format!(
-                "{reason}\nport `{name}` could not be reopened within {} s; remove this obstacle \
-                 and start the application again, or increase `reopen-within-s`",
-                within.as_secs()
+                "{reason}\nport `{name}` could not be reopened{time}; remove this obstacle and \
+                 start the application again{longer}"
             )));
         }
         if down != DownReason::Removed && port.refusal.as_ref() != Some(&reason) {

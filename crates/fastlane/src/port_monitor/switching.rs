@@ -265,8 +265,8 @@ impl PortMonitor<'_> {
         Ok(())
     }
 
-    /// Lets a device claim frames whose queues the lanes have. Packets labelled `Kernel` enter Linux
-    /// on its interface.
+    /// Lets a device claim frames whose queues the lanes have. Packets labelled `Kernel` enter
+    /// Linux on its interface.
     pub(super) fn start_device(
         &mut self,
         index: usize,
@@ -289,8 +289,8 @@ impl PortMonitor<'_> {
         Ok(())
     }
 
-    /// Takes the duplicates of open sockets back: while one is open, closing a queue does not unbind
-    /// its socket.
+    /// Takes the duplicates of open sockets back: while one is open, closing a queue does not
+    /// unbind its socket.
     pub(super) fn withdraw(&self) {
         self.around.handover.withdraw_ports();
     }

@@ -197,8 +197,8 @@ impl NextHopGroups {
         Err(FallbackReason::Incomplete)
     }
 
-    /// Notes the interfaces on which the record of a group depends. That of one hop that is not dead
-    /// is the hop, whose own record follows its interface.
+    /// Notes the interfaces on which the record of a group depends. That of one hop that is not
+    /// dead is the hop, whose own record follows its interface.
     fn note_choice(&mut self, number: u32, content: &Content) {
         for hop in content.hops.iter().filter(|hop| content.hops.len() > 1 || hop.dead) {
             self.by_link.entry(hop.link).or_default().insert(number);
