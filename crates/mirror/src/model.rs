@@ -143,7 +143,7 @@ impl Model {
             Message::Rule(rule) => {
                 changes.rules |= self.rules.insert(rule);
             }
-            Message::RuleRemoved(rule) => changes.rules |= self.rules.remove(&rule),
+            Message::RuleRemoved(rule) => self.rule_gone(rule, changes),
             Message::TrafficControl(TrafficControl { link, effect: Effect::Control }) => {
                 if self.controlled.insert(link) {
                     changes.links.insert(link);
@@ -190,6 +190,21 @@ impl Model {
             _ => None,
         });
         of_routes.chain(of_objects).any(|hop| hop.dead && hop.link == link)
+    }
+
+    /// Removes a rule. Rules that differ only in what they select are one here, so one of them may
+    /// be left: policy routing ends only after all was read anew.
+    fn rule_gone(&mut self, rule: Rule, changes: &mut Changes) {
+        let had_policy = self.has_policy(rule.ipv6);
+        if !self.rules.remove(&rule) {
+            return;
+        }
+        changes.inconsistency = Some(Inconsistency::SilentChange);
+        if had_policy && !self.has_policy(rule.ipv6) {
+            self.rules.insert(rule);
+        } else {
+            changes.rules = true;
+        }
     }
 
     fn link_gone(&mut self, index: u32, changes: &mut Changes) {

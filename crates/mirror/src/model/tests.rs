@@ -209,6 +209,30 @@ fn the_local_table_comes_first() {
 }
 
 #[test]
+fn a_removed_rule_may_leave_others_that_are_like_it_here() {
+    let rule = |priority, table, plain| {
+        let (vrf, is_beyond_lookup) = (false, false);
+        Rule { ipv6: false, priority, table, plain, vrf, is_beyond_lookup }
+    };
+    let mut state = state();
+    say(&mut state, [rule(0, LOCAL, true), rule(32766, MAIN, true)].map(Message::Rule));
+    assert!(!state.has_policy(false));
+    // By source, which the model does not keep: two of them are one.
+    let by_source = rule(100, 100, false);
+    say(&mut state, [by_source, by_source].map(Message::Rule));
+    for _ in 0..2 {
+        let changes = say(&mut state, [Message::RuleRemoved(by_source)]);
+        assert_eq!(changes.inconsistency, Some(Inconsistency::SilentChange));
+        assert!(state.has_policy(false), "until all was read anew");
+    }
+    // What makes a policy counts at once.
+    let mut plain = Model::new(&[MAIN]);
+    say(&mut plain, [rule(0, LOCAL, true), rule(32766, MAIN, true)].map(Message::Rule));
+    say(&mut plain, [Message::RuleRemoved(rule(0, LOCAL, true))]);
+    assert!(plain.has_policy(false));
+}
+
+#[test]
 fn dead_hops_are_read_anew_when_the_carrier_is_back() {
     let mut state = state();
     let lost = || Message::Link(Link { running: false, ..link(1) });
