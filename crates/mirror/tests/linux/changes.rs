@@ -198,12 +198,15 @@ fn rules_make_the_main_table_less_than_the_truth() {
     let Some(mut rig) = Rig::new("rules_make_the_main_table_less_than_the_truth") else { return };
     rig.ip("route add 10.1.0.0/16 via 10.0.1.2");
     rig.ip("-6 route add 2001:db8:100::/48 via 2001:db8:1::2");
-    rig.ip("rule add from 10.9.0.0/16 table 100");
+    rig.ip("rule add from 10.9.0.0/16 table 100 preference 50");
+    rig.ip("rule add from 10.8.0.0/16 table 100 preference 50");
     assert_eq!(rig.asks("10.1.0.1"), FallbackReason::Policy);
     assert_eq!(rig.forward("2001:db8:100::1").port, PortId(0), "the other family");
     rig.ip("-6 rule add fwmark 1 table 100");
     assert_eq!(rig.asks("2001:db8:100::1"), FallbackReason::Policy);
     rig.ip("rule del from 10.9.0.0/16 table 100");
+    assert_eq!(rig.asks("10.1.0.1"), FallbackReason::Policy, "the other one is left");
+    rig.ip("rule del from 10.8.0.0/16 table 100");
     assert_eq!(rig.forward("10.1.0.1").port, PortId(0));
 }
 
